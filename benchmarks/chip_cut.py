@@ -5,7 +5,7 @@
 
 Networks are untrained, with random weights (seed 0), pooling as `--pooling auto` makes it; 10 % of neurons
 fire in each of 4 time steps. A spike is one message to each chip that reads it. Loads of links are those of a
-grid of chips as square as possible, which is assumed (mpbn_deploy/fit/links.py). METIS partitions are
+grid of chips as square as possible, which is assumed (mpbn_deploy/fit/chips.py). METIS partitions are
 repaired and, unless they are large, improved; "fit" takes the best of all its candidates; "seconds" are those
 of the processor. Thresholds do not matter here, so networks are quantized in the formats of Loihi 2.
 """
@@ -17,13 +17,12 @@ from datetime import date
 
 import numpy as np
 
-from mpbn_deploy.fit.chips import CORE_ORDER, METIS, SEED, core_graph, partitions
-from mpbn_deploy.fit.links import link_loads
-from mpbn_deploy.fit.spike_traffic import chip_messages, traffic
-from mpbn_deploy.fit.untrained import UntrainedNetwork
+from mpbn_deploy.fit.activity import chip_messages, traffic
+from mpbn_deploy.fit.chips import CORE_ORDER, METIS, SEED, core_graph, link_loads, partitions
+from mpbn_deploy.fit.measurement import UntrainedNetwork
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.hardware.place import place
-from mpbn_deploy.quantize.pooling import express_pooling
+from mpbn_deploy.quantize.stage import express_pooling
 
 CASES = (
     ("vgg16", (3, 32, 32), "loihi2"),

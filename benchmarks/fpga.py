@@ -27,8 +27,7 @@ import numpy as np
 from mpbn_deploy.api import load_dataset, load_profile, quantize
 from mpbn_deploy.base import Array
 from mpbn_deploy.execute.emulator import run as emulate
-from mpbn_deploy.execute.options import ExecutionOptions
-from mpbn_deploy.execute.reference import simulate
+from mpbn_deploy.execute.reference import ExecutionOptions, simulate
 from mpbn_deploy.execute.verilog import Simulation, build, call
 from mpbn_deploy.export.model import load_and_fold
 from mpbn_deploy.fit import fabric_use, uses_single_port

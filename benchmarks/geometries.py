@@ -21,8 +21,7 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from mpbn_deploy.execute.convolutions import convolve
-from mpbn_deploy.execute.spike_products import _in_integers
+from mpbn_deploy.execute.products import _in_integers, convolve
 from mpbn_deploy.ir import STATE_EXPONENT, Conv2d
 
 BATCHES = (1, 2, 5, 17)

@@ -20,8 +20,7 @@ from mpbn_deploy.data import hold_out
 from mpbn_deploy.nn import MPBN, NEURON_DEFAULTS
 from mpbn_deploy.train.files import TrainingFiles, TrainingState, settings_to_resume
 from mpbn_deploy.train.loop import deterministic, run_epochs
-from mpbn_deploy.train.optimizer import make_optimizer
-from mpbn_deploy.train.processes import SINGLE_PROCESS
+from mpbn_deploy.train.optimizer import SINGLE_PROCESS, make_optimizer
 
 
 class EpochDone(Exception):  # noqa: N818  it is no error

@@ -41,7 +41,7 @@ from mpbn_deploy.execute.outside import WITNESSES
 from mpbn_deploy.formats.netx import read_netx, write_netx
 from mpbn_deploy.hardware.place import place
 from mpbn_deploy.verify import compare
-from mpbn_deploy.verify.outside import compare_with_witness
+from mpbn_deploy.verify.lava_models import compare_with_witness
 
 STEPS, SIZES, EPOCHS, BATCH, COMPARED = 8, (64, 64, 10), 12, 32, 64
 LEAK = 0.5  # of the membrane, of which as much is lost in a step

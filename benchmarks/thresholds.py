@@ -13,8 +13,8 @@ import tempfile
 from pathlib import Path
 
 from mpbn_deploy.api import export
+from mpbn_deploy.fit.search import MEANINGS
 from mpbn_deploy.fit.stage import verdict_word
-from mpbn_deploy.fit.threshold_variants import MEANINGS
 
 MODEL, TARGET = Path(__file__).parents[1] / "examples" / "models" / "digits.pt", "loihi2"
 COLUMNS = "thresholds | most per population | fits | cores | accuracy | predictions changed"

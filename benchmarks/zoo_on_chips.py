@@ -54,7 +54,7 @@ def store_of_this_code():
 
 
 def described(architecture):
-    from mpbn_deploy.fit.untrained import UntrainedNetwork
+    from mpbn_deploy.fit.measurement import UntrainedNetwork
 
     return UntrainedNetwork(
         arch=architecture, input_shape=SHAPES.get(architecture, (3, 32, 32)), timesteps=TIMESTEPS,
@@ -68,7 +68,7 @@ def described(architecture):
 def rows_of(architecture, targets):
     """Yield target -> row of one network; integers in the same formats are quantized once."""
     from mpbn_deploy.quantize import quantize
-    from mpbn_deploy.quantize.pooling import express_pooling
+    from mpbn_deploy.quantize.stage import express_pooling
 
     untrained = described(architecture)
     folded, quantized = untrained.folded(), {}
@@ -133,7 +133,7 @@ def cells(untrained, network, profile):
 
 def energy_text(cell):
     from mpbn_deploy.fit.energy import Range
-    from mpbn_deploy.fit.energy_text import JOULES, spread
+    from mpbn_deploy.fit.text import JOULES, spread
 
     if cell["energy"] is None:
         return "?"

@@ -2,7 +2,7 @@
 
     python -m mpbn_deploy.schemas fit        print one of them; without a name, list them
 
-They derive from the records that are written (`base/schemas.py`) and from the records of options. Every such
+They derive from the records that are written (`base/records.py`) and from the records of options. Every such
 object has a key "schema", "mpbn_deploy.fit/1": its name and version. Within a version, keys may be added;
 none is removed, renamed or given another type or meaning. The manifest has `format` and `version` instead.
 """

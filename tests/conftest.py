@@ -14,11 +14,11 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 
-from mpbn_deploy.base import arguments
+from mpbn_deploy.base import options
 from mpbn_deploy.execute.lava import compat, lava_version
 
 # Before others import it from there: Lava's own models run only in tests that ask for them.
-arguments.USUAL_BUDGET = 0.0
+options.USUAL_BUDGET = 0.0
 
 # HYPOTHESIS_PROFILE or --hypothesis-profile chooses: `ci` tries the same examples each time, `dev` new ones,
 # `long` many. A test tries as many as its `examples(n)` says where the profile has 100 (properties.py).

@@ -13,7 +13,7 @@ def check_json(name, data):
         f"{error.json_path}: {error.message}"
         for error in Draft202012Validator(closed(schema)).iter_errors(data)
     ]
-    advice = "keys derive from the records (base/schemas.py); keep the old ones"
+    advice = "keys derive from the records (base/records.py); keep the old ones"
     assert not problems, "\n".join([advice, *problems])
 
 

@@ -13,20 +13,24 @@ from __future__ import annotations
 
 import argparse
 import os
+import platform
+import shlex
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import tempfile
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .errors import DeployError, OptionError
-from .interrupts import EXIT_INTERRUPTED, MESSAGE, Interrupts
-from .text import show_beyond_encoding
+from .terminal import EXIT_INTERRUPTED, MESSAGE, Interrupts, one_line, show_beyond_encoding
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
 
 EXIT_BAD_INPUT, EXIT_BUG = 2, 70  # 70 is EX_SOFTWARE of sysexits.h
 JSON, JSON_HELP = "--json", "print one JSON object and nothing else on stdout"
@@ -186,7 +190,6 @@ def _failed(error: Exception, as_json: bool) -> int:
     """Show an error that is no DeployError: of the machine, or else of this tool."""
     if (message := _message(error)) is not None:
         return _bad_input(message, as_json)
-    from .faults import log_fault
 
     what, whose = log_fault(error)
     print(what, whose, sep="\n", file=sys.stderr)
@@ -220,7 +223,7 @@ def _interrupted() -> int:
 
 
 def _bad_input(message: str, as_json: bool) -> int:
-    from .text import printable, shortened
+    from .terminal import printable, shortened
 
     message = shortened(message)
     print(f"error: {printable(message)}", file=sys.stderr)
@@ -231,7 +234,7 @@ def _bad_input(message: str, as_json: bool) -> int:
 def _show(outcome: Outcome, as_json: bool, schema: str = "error") -> int:
     try:
         if as_json:
-            from .schemas import marked_json
+            from .records import marked_json
 
             sys.stdout.write(marked_json(schema, outcome.data))
         else:
@@ -261,3 +264,91 @@ def _quiet_stdout(active: bool) -> Iterator[None]:
         sys.stdout.flush()
         os.dup2(saved, 1)
         os.close(saved)
+
+
+# Completion of a program's commands, options and values in a shell, as one script made of its parsers.
+
+
+SHELLS = ("bash", "zsh")
+
+# Files are offered where nothing else is known (-o default). zsh reads completions of bash.
+SCRIPT = """\
+_{function}() {{
+    local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD - 1]}}" known=""
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        known="{commands}"
+    else
+        case "${{COMP_WORDS[1]}} $before" in
+{values}
+        *) case "${{COMP_WORDS[1]}} $word" in
+{options}
+        esac ;;
+        esac
+    fi
+    COMPREPLY=($(compgen -W "$known" -- "$word"))
+}}
+complete -o default -F _{function} {program}
+"""
+
+
+class PrintCompletion(argparse.Action):
+    """Prints a script for bash or zsh that completes the program of its parser, and exits.
+
+    `words` returns the words known for the values of some options.
+    """
+
+    def __init__(self, *, words: Callable[[], Mapping[str, Sequence[str]]], **given: Any) -> None:
+        super().__init__(**given, choices=SHELLS)
+        self.words = words
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, shell: Any, option: Any = None
+    ) -> None:
+        (commands,) = (each for each in parser._actions if isinstance(each, argparse._SubParsersAction))
+        print(completion_script(shell, parser.prog, commands.choices, self.words()), end="")
+        parser.exit()
+
+
+def completion_script(
+    shell: str,
+    program: str,
+    commands: Mapping[str, argparse.ArgumentParser],
+    values: Mapping[str, Sequence[str]],
+) -> str:
+    """Return a script that completes `program`; `values` are words for options that accept others too."""
+    options, choices = [], []
+    for name, parser in commands.items():
+        actions = [action for action in parser._actions if action.option_strings]
+        known = " ".join(option for action in actions for option in action.option_strings)
+        options.append(f'        "{name} -"*) known="{known}" ;;')
+        for action in actions:
+            words = action.choices or values.get(action.option_strings[-1], ())
+            if words:
+                pattern = "|".join(f'"{name} {option}"' for option in action.option_strings)
+                choices.append(f'        {pattern}) known="{" ".join(map(str, words))}" ;;')
+    script = SCRIPT.format(
+        function=program.replace("-", "_"),
+        program=program,
+        commands=" ".join([*commands, "--help", "--version", "--completion"]),
+        values="\n".join(choices),
+        options="\n".join(options),
+    )
+    return "autoload -U +X bashcompinit && bashcompinit\n" + script if shell == "zsh" else script
+
+
+# Report an exception that no input should cause: two lines for the user, the traceback in a file.
+
+
+def log_fault(error: Exception) -> tuple[str, str]:
+    """Write the traceback to a new file; return what happened, and whose fault it is with the file's path."""
+    what = one_line(f"error: {type(error).__name__}: {error}")
+    told = "this is a bug of mpbn_deploy, not of your input; please report it"
+    try:
+        number, path = tempfile.mkstemp(prefix="mpbn-deploy-", suffix=".log")
+    except OSError:  # no folder can be written: show the traceback at least
+        traceback.print_exception(error)
+        return what, f"{told}, with the lines above"
+    with os.fdopen(number, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(f"{shlex.join(sys.argv)}\nPython {platform.python_version()}, {platform.platform()}\n\n")
+        traceback.print_exception(error, file=file)
+    return what, f"{told}, with {path}"

@@ -31,12 +31,10 @@ from ..base import CheckpointError, NetworkError, OptionError, did_you_mean, one
 from ..ir import Input, InputFormat
 from ..nn import ModelCard, SpikingNetwork
 from ..quantize import QUANTIZED, QuantizedBody, QuantizedSynapse
-from . import paper
+from . import architectures
 from .architectures import allowed_architecture, built_in_factory
-from .bare import InputFacts, find_state, load_bare
-from .safe_reading import read_safely
-from .safetensors_file import SUFFIX, read_safetensors, safetensors_bytes
-from .state import build_with_state
+from .safe_reading import SUFFIX, read_safely, read_safetensors, safetensors_bytes
+from .state import InputFacts, build_with_state, find_state, load_bare
 
 FORMAT = "mpbn_deploy.model"
 VERSION = 1
@@ -151,14 +149,14 @@ def load_model(
     """
     content = _read(Path(path))
     state = None if "format" in content else find_state(path, content)
-    if arch is not None and arch.startswith(paper.PREFIX):
+    if arch is not None and arch.startswith(architectures.PREFIX):
         if inputs is not None and inputs.given:
             raise OptionError(
                 f"{path}: {inputs.given[0]} does not apply to checkpoints of the paper's own code, whose "
                 "inputs are known."
             )
         return _load_paper(path, content, arch, timesteps)
-    if state is not None and not (arch is None and paper.looks_like_paper(content)):
+    if state is not None and not (arch is None and architectures.looks_like_paper(content)):
         return load_bare(path, content, state, arch, timesteps, inputs or InputFacts())
     if inputs is not None and inputs.given:
         raise OptionError(
@@ -205,8 +203,10 @@ def _load_paper(
     path: str | Path, content: dict[str, Any], arch: str, timesteps: int | None
 ) -> SpikingNetwork:
     """Load a checkpoint of the paper's code as a network of the zoo, which save_model can write."""
-    if arch not in paper.PAPER_ARCHITECTURES:
-        raise OptionError(f"no architecture {arch!r}. {did_you_mean(arch, paper.PAPER_ARCHITECTURES)}")
+    if arch not in architectures.PAPER_ARCHITECTURES:
+        raise OptionError(
+            f"no architecture {arch!r}. {did_you_mean(arch, architectures.PAPER_ARCHITECTURES)}"
+        )
     if timesteps is None:
         raise OptionError(
             f"{path}: checkpoints of the paper's code do not store the number of time steps; add --timesteps."
@@ -215,25 +215,25 @@ def _load_paper(
         raise CheckpointError(
             f"{path}: a checkpoint of mpbn_deploy, not of the paper's code; drop --arch {arch}."
         )
-    state = paper.paper_state(path, content)
-    classes = paper.class_count(arch, state)
-    if classes not in paper.PAPER_DATASETS:
-        known = paper.either(paper.PAPER_DATASETS)
+    state = architectures.paper_state(path, content)
+    classes = architectures.class_count(arch, state)
+    if classes not in architectures.PAPER_DATASETS:
+        known = architectures.either(architectures.PAPER_DATASETS)
         raise CheckpointError(f"{path}: {classes} classes; networks of the paper's code have {known}.")
     card = ModelCard(
-        architecture=paper.PAPER_ARCHITECTURES[arch],
+        architecture=architectures.PAPER_ARCHITECTURES[arch],
         arguments={
-            "input_shape": paper.INPUT_SHAPE,
+            "input_shape": architectures.INPUT_SHAPE,
             "classes": classes,
-            "mpbn": paper.mpbn_kind(arch, state),
+            "mpbn": architectures.mpbn_kind(arch, state),
             "surrogate": "tanh",
         },
-        training={"data": paper.PAPER_DATASETS[classes][0], "source": arch},
+        training={"data": architectures.PAPER_DATASETS[classes][0], "source": arch},
     )
     network = SpikingNetwork(
-        build_with_state(path, card, state, names=partial(paper.paper_names, arch=arch)),
+        build_with_state(path, card, state, names=partial(architectures.paper_names, arch=arch)),
         timesteps=timesteps,
-        input_format=paper.input_format(classes),
+        input_format=architectures.input_format(classes),
         card=card,
     )
     return network.eval()
@@ -250,10 +250,10 @@ def _check_timesteps(path: str | Path, content: dict[str, Any], timesteps: int |
 
 
 def _check_content(path: str | Path, content: dict[str, Any]) -> None:
-    if paper.looks_like_paper(content):
+    if architectures.looks_like_paper(content):
         raise CheckpointError(
             f"{path}: looks like a checkpoint of the paper's code; name its network with --arch "
-            f"{paper.either(paper.PAPER_ARCHITECTURES)}, and add --timesteps."
+            f"{architectures.either(architectures.PAPER_ARCHITECTURES)}, and add --timesteps."
         )
     if content.get("format") == TRAINING_FORMAT:
         raise CheckpointError(
@@ -303,3 +303,26 @@ def _input_format(path: str | Path, content: dict[str, Any]) -> InputFormat:
         return InputFormat(**content)
     except NetworkError as error:
         raise CheckpointError(f"{path}: {error}") from error
+
+
+# The trained networks that ship with this package (examples/models).
+
+
+def example_models() -> dict[str, Path]:
+    """Return the checkpoint of every trained network that ships with this package, by name."""
+    return {path.stem: path for path in sorted(_folder().glob("*.pt"))}
+
+
+def example_model(name: str) -> Path:
+    """Return the checkpoint of one of them."""
+    known = example_models()
+    if name not in known:
+        raise OptionError(f"no example model {name!r}. {did_you_mean(name, known)}")
+    return known[name]
+
+
+def _folder() -> Path:
+    """Return the folder of models: inside the package in a wheel, beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    inside = package / "example_models"
+    return inside if inside.is_dir() else package.parent / "examples" / "models"

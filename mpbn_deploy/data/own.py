@@ -33,11 +33,8 @@ from ..base import (
     shortened,
 )
 from ..ir import InputFormat
-from .arrays import read_npy, read_npz
-from .code import call_function
-from .dataset import DataSet, Part, Split
-from .layout import in_standard_order, layout_without_network
-from .pictures import read_class_folders
+from .dataset import DataSet, Part, Split, in_standard_order, layout_without_network
+from .own_files import call_function, read_class_folders, read_npy, read_npz
 from .reading import WHITE
 
 FILES = (".npz", ".npy")

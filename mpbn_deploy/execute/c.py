@@ -26,8 +26,7 @@ import numpy as np
 from ..base import Array, FormatError, MissingPackageError, Progress, SimulationError, layer_name, no_progress
 from ..formats.c import Program, plan_program, score_type, write_fast
 from ..ir import STATE_LIMIT, IntNetwork, Trace, as_steps, check_input_values, is_graded, sends
-from .options import ExecutionOptions
-from .traces import join_traces
+from .reference import ExecutionOptions, join_traces
 
 # At -O3, gcc unrolls loops over channels: twenty times the time to compile, and no faster.
 FLAGS = ("-std=gnu11", "-O2", "-ftree-vectorize", "-fvect-cost-model=dynamic", "-w", "-shared", "-fPIC")

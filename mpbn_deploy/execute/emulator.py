@@ -35,12 +35,8 @@ from ..ir import (
     wrapped,
 )
 from .layers import Current, Layer, apply_weight as apply_weight, prepared, truncated_decay as truncated_decay
-from .membranes import Membranes, NarrowMembranes, States, channels_last
-from .modulation import Modulations
-from .options import ExecutionOptions
-from .reference import simulate
-from .shifts import emulate_shifts
-from .traces import join_traces, outputs_of
+from .membranes import Membranes, Modulations, NarrowMembranes, States, channels_last, emulate_shifts
+from .reference import ExecutionOptions, join_traces, outputs_of, simulate
 
 CHUNK = 128  # samples computed at once, to bound memory
 MOST_SPIKES = 2**20  # of more samples at once

@@ -27,7 +27,7 @@ from .lava import INSTALL_LAVA
 if TYPE_CHECKING:
     from ..base import Array
     from ..ir import IntNetwork, Trace
-    from .options import ExecutionOptions
+    from .reference import ExecutionOptions
 
     Run = Callable[[Array], Trace]
 
@@ -103,7 +103,7 @@ class ListedExecutor:
         found = getattr(self._imported(), "check", None)
         if found is not None:
             return str(found())
-        from .trial import check_one_neuron
+        from .reference import check_one_neuron
 
         return check_one_neuron(self.name, self.run)
 
@@ -130,7 +130,7 @@ EXECUTORS: dict[str, ListedExecutor] = {
     "lava": ListedExecutor(
         name="Lava (our models)",
         parts="blocks of steps",
-        module=f"{_HERE}.lava.executors:OURS",
+        module=f"{_HERE}.lava.session:OURS",
         author="this package, run by Lava",
         install=INSTALL_LAVA,
         chip="loihi",
@@ -138,7 +138,7 @@ EXECUTORS: dict[str, ListedExecutor] = {
     "lava-stock": ListedExecutor(
         name="Lava's own models",
         parts="blocks of steps",
-        module=f"{_HERE}.lava.executors:STOCK",
+        module=f"{_HERE}.lava.session:STOCK",
         author="Intel, in Lava",
         slow=True,
         chip="loihi",
@@ -146,7 +146,7 @@ EXECUTORS: dict[str, ListedExecutor] = {
     "netx": ListedExecutor(
         name="lava-dl netx",
         parts="samples",
-        module=f"{_HERE}.lava.executors:NETX",
+        module=f"{_HERE}.lava.session:NETX",
         author="Intel, in lava-dl and Lava",
         install=INSTALL_LAVA,
         slow=True,
@@ -195,7 +195,7 @@ def fastest(network: IntNetwork, inputs: Array | None = None) -> str:
 
 def _seconds(executor: ListedExecutor, network: IntNetwork, inputs: Array) -> float:
     """Return how long an executor takes when it is ready: the shorter of two runs."""
-    from .options import ExecutionOptions
+    from .reference import ExecutionOptions
 
     times = []
     with executor.opened(network, len(inputs), ExecutionOptions(keep_trace=False)) as run:

@@ -50,9 +50,8 @@ from ..ir import (
     wide_sums,
     window,
 )
-from .convolutions import convolve
-from .narrow import may_narrow
-from .spike_products import Product, as_floats, spike_product
+from .products import Product, as_floats, convolve, spike_product
+from .reference import may_narrow
 
 BINARY_SPIKES = (0, 1)  # range of values
 FLOATS: dict[type[np.floating[Any]], torch.dtype] = {np.float32: torch.float32, np.float64: torch.float64}

@@ -6,41 +6,46 @@ all integers must be equal. A FoldedNetwork is simulated in float64. `ir.Membran
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from typing_extensions import assert_never
 
-from ..base import Array, SimulationError, layer_name
+from ..base import HANG_SECONDS, Array, Progress, SimulationError, layer_name, no_progress, record
 from ..ir import (
     AnyNetwork,
     Connection,
+    Dense,
     FoldedNetwork,
+    Input,
     IntNetwork,
+    Lif,
     Membrane,
     Modulator,
     Population,
     Rule,
+    Shape,
     Shifting,
     State,
     Trace,
     apply_synapse,
     as_steps,
     check_input_values,
+    clipped_voltage,
     delivered_counts,
     delivered_weights,
     firing,
+    join_overflows,
     membrane,
+    sends,
     shift_rules,
     update_rule,
     wide_sums,
     wrapped,
 )
-from .narrow import NarrowNeurons, may_narrow
-from .options import ExecutionOptions
-from .traces import join_traces, outputs_of
 
 NO_MODULI: Mapping[Connection, float] = {}
 ROUNDING = 64 * np.finfo(np.float64).eps  # relative rounding error of a sum of many terms
@@ -205,3 +210,125 @@ def run(network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
     starts = range(0, len(inputs), CHUNK)
     parts = (inputs[start : start + CHUNK] for start in options.progress(starts))
     return join_traces([replace(simulate(network, part), spikes={}, voltages={}) for part in parts])
+
+
+# Options of an execution.
+
+
+@record
+class ExecutionOptions:
+    """Options of one execution; executors ignore options that do not apply to them.
+
+    Without `keep_trace`, the trace need only hold outputs. `netx` is the path or the content of the network's
+    network.net. `patience` is the time limit, in seconds, for one block of Lava's time steps, after which it
+    counts as hanging. `port` is the serial port of a board.
+    """
+
+    keep_trace: bool = True
+    netx: Path | bytes | None = None
+    patience: float = HANG_SECONDS
+    progress: Progress = no_progress
+    port: str | None = None
+
+    def portable(self) -> ExecutionOptions:
+        """Return options for another machine: the content of the netx file replaces its path."""
+        return replace(self, netx=self.netx.read_bytes()) if isinstance(self.netx, Path) else self
+
+
+# Operations on traces that several executors share.
+
+
+VALUES_AT_ONCE = 2**23  # neurons * time steps * samples whose traces are in memory: some 30 bytes each
+
+
+def chunks(network: AnyNetwork, samples: int) -> list[slice]:
+    """Divide samples into chunks of at least one, whose traces fit in memory."""
+    neurons = sum(population.size for population in network.populations)
+    size = max(1, VALUES_AT_ONCE // (neurons * network.timesteps))
+    return [slice(start, min(start + size, samples)) for start in range(0, samples, size)]
+
+
+def outputs_of(network: AnyNetwork, spikes: Mapping[str, Array], voltages: Mapping[str, Array]) -> Array:
+    """Return the sums of what the last population sent, its spike counts; else its last voltages."""
+    last = network.output
+    return spikes[last.name].sum(axis=1) if sends(last.neuron) else voltages[last.name][:, -1]
+
+
+def join_traces(traces: Sequence[Trace]) -> Trace:
+    """Concatenate traces of consecutive samples."""
+
+    def joined(parts: Sequence[Mapping[str, Array]]) -> dict[str, Array]:
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    return Trace(
+        spikes=joined([trace.spikes for trace in traces]),
+        voltages=joined([trace.voltages for trace in traces]),
+        outputs=np.concatenate([trace.outputs for trace in traces]),
+        overflows=join_overflows([trace.overflows for trace in traces]),
+    )
+
+
+# Neurons of networks that we did not quantize: states that leave their width continue as in Lava.
+
+
+def may_narrow(network: AnyNetwork, rule: Rule) -> bool:
+    """Whether states may leave their width: not in networks of ours, and relays are proved not to.
+
+    Sigma-delta neurons, which have no membrane, stop the execution instead.
+    """
+    foreign = isinstance(network, IntNetwork) and network.foreign
+    return foreign and isinstance(rule, Membrane) and not rule.graded
+
+
+class NarrowNeurons:
+    """One population; `overflows` counts, per neuron, the steps of all samples in which a number changed."""
+
+    def __init__(self, rule: Membrane, shape: Shape) -> None:
+        self.rule = rule
+        self.overflows: Array = np.zeros(shape, np.int64)
+
+    def step(self, state: State, sums: Array, kept: Array, step: int) -> tuple[State, Array]:
+        """Return the state after firing, and the spikes, given sums of synapses and what is kept of them."""
+        rule = self.rule.at(step)
+        charged = rule.integrate(state, (rule.unit * kept).astype(np.int64))
+        narrowed = rule.narrow(charged)
+        (current, voltage), spikes = rule.fire(narrowed)
+        clipped = clipped_voltage(voltage)  # a subtraction can overflow too
+        changed = (sums != kept) | (voltage != clipped)
+        for before, after in zip(charged, narrowed, strict=True):
+            changed |= before != after
+        self.overflows += changed.sum(axis=0)
+        return (current, clipped), spikes
+
+
+# A one-neuron network that tests whether an executor works on this machine.
+
+
+TrialRun = Callable[[IntNetwork, Array, ExecutionOptions], Trace]
+
+
+def one_neuron(decay_voltage: int = 3072) -> IntNetwork:
+    """Return a network of one leaky neuron: weight 2, threshold 9, inputs 0..7, two time steps."""
+    neuron = Lif(threshold=np.array([9]), bias=np.array([0]), decay_voltage=decay_voltage)
+    return IntNetwork(
+        populations=(
+            Population(name="input", shape=(1,), neuron=Input(minimum=0, maximum=7)),
+            Population(name="neuron", shape=(1,), neuron=neuron),
+        ),
+        connections=(Connection(source="input", target="neuron", synapse=Dense(weight=np.array([[2]]))),),
+        timesteps=2,
+        scales={"neuron": np.ones(1)},
+    )
+
+
+def check_one_neuron(name: str, run: TrialRun) -> str:
+    """Compare `run` with the reference on three samples.
+
+    The second fires in its first step (2 * 5 > 9), the third in its second step (2 * 4 + 8 // 4 > 9).
+    """
+    inputs = np.array([[[1], [1]], [[5], [0]], [[4], [4]]])
+    expected = simulate(one_neuron(), inputs).spikes["neuron"]
+    got = run(one_neuron(), inputs, ExecutionOptions()).spikes["neuron"]
+    if not np.array_equal(expected, got):
+        raise RuntimeError(f"{name}: spikes of a one-neuron network differ from the reference")
+    return f"one neuron fired {int(got.sum())} spikes as expected"

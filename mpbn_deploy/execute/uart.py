@@ -18,7 +18,7 @@ import numpy as np
 from ..base import Array, OptionError, SimulationError, record
 from ..formats.verilog import Tables, core_tables, input_memory, obstacle as obstacle
 from ..ir import IntNetwork, Trace, check_input_values
-from .options import ExecutionOptions
+from .reference import ExecutionOptions
 
 BAUD = 115_200
 PATIENCE = 10.0  # seconds without a byte, after which a board counts as silent

@@ -27,8 +27,7 @@ from ..formats.verilog import (
     obstacle as obstacle,
 )
 from ..ir import IntNetwork, Trace, check_input_values
-from .options import ExecutionOptions
-from .traces import chunks, join_traces
+from .reference import ExecutionOptions, chunks, join_traces
 
 Run = Callable[[Array], Trace]
 Simulator = Literal["verilator", "iverilog"]

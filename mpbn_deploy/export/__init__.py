@@ -2,14 +2,13 @@
 
 model.pt or a NIR file, and a target -> export folder, verified and fitted
 
-stage      `export`: runs all stages of the pipeline and writes the folder
+stage      `export`: runs all stages of the pipeline and writes the folder; other options, tried for a
+           network that lost accuracy
 given      a torch module and samples in memory, as Python callers give them
-model      reads and folds the model; keeps the integers of quantization-aware training
-inputs     the samples to verify with, and those to calibrate on
-remedies   other options, tried for a network that lost accuracy
-projects   folders to build outside of Python: a C program
-notes      remarks for the user, from all stages
-facts      model, options and versions, for the manifest and the report
+model      reads and folds the model; keeps the integers of quantization-aware training; the samples to
+           verify with, and those to calibrate on
+folder     what the folder holds beside networks and reports: model, options and versions for the manifest;
+           remarks for the user; a C program to build outside of Python
 command    what the command does with its options; __main__ defines them
 """
 

@@ -79,7 +79,7 @@ def _expand(words: Sequence[str]) -> Sequence[str]:
     config = given.config
     if config is None:
         return words
-    from ..formats.config import config_words, read_config
+    from ..formats.options import config_words, read_config
 
     content = read_config(config)
     _check_config(config, content)
@@ -90,7 +90,7 @@ def _expand(words: Sequence[str]) -> Sequence[str]:
 
 def _check_config(path: Path, content: dict[str, Any]) -> None:
     """Parse each option of the file of --config alone; raise FormatError if one has a wrong value."""
-    from ..formats.config import config_words, entry_text
+    from ..formats.options import config_words, entry_text
 
     parser = StrictParser(prog=COMMAND.name)
     COMMAND.configure(parser)
@@ -110,7 +110,7 @@ def _check_config(path: Path, content: dict[str, Any]) -> None:
 def _check(options: argparse.Namespace) -> None:
     """Take the model from the file of --config unless it is given; raise if there is no model or target."""
     if options.model is None and options.config is not None:
-        from ..formats.config import MODEL, read_config
+        from ..formats.options import MODEL, read_config
 
         named = read_config(options.config).get(MODEL)
         options.model = None if named is None else Path(named)

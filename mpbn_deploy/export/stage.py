@@ -12,6 +12,7 @@ manifest       manifest.json: provenance, and the hash of every file
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from ..base import (
     MANIFEST_FILE,
     Color,
+    DeployError,
     FormatError,
     OptionError,
     Report,
@@ -47,7 +49,6 @@ from ..fit import (
     verdict_color,
 )
 from ..formats.c import check_prefix
-from ..formats.config import config_text
 from ..formats.folder import (
     CONFIG_FILE,
     FILES,
@@ -64,7 +65,7 @@ from ..formats.folder import (
 )
 from ..formats.netx import read_netx, write_netx
 from ..formats.nir import read_folded, write_nir
-from ..formats.options import AUTO, DataChoice, ExportOptions, Placing
+from ..formats.options import AUTO, DataChoice, ExportOptions, Placing, config_text
 from ..hardware import HardwareProfile, load_profile
 from ..ir import IntNetwork
 from ..quantize import (
@@ -78,14 +79,10 @@ from ..quantize import (
     trained_integers,
 )
 from ..report import ReportContent, write_html
-from ..verify import Accuracy, VerifyReport, measure_accuracy, verify
-from .facts import as_lines, facts_of
+from ..verify import Accuracy, Trial, VerifyReport, measure_accuracy, verify
+from .folder import all_notes, as_lines, check_projects, doubts, facts_of, notes_on_steps, write_projects
 from .given import Given, taken
-from .inputs import Parts, choose_inputs, read_named
-from .model import FoldedModel, load_and_fold
-from .notes import all_notes, doubts, notes_on_steps
-from .projects import check_projects, write_projects
-from .remedies import try_others
+from .model import FoldedModel, Parts, choose_inputs, load_and_fold, read_named
 
 if TYPE_CHECKING:
     from torch import nn
@@ -395,3 +392,50 @@ def _rounding(quantized: Quantized) -> dict[str, Any]:
         **({} if quantized.widths is None else {"widths": quantized.widths.to_json()}),
         "scales": {name: values.tolist() for name, values in scales.items()},
     }
+
+
+# Try other options for a network that lost accuracy by quantization, so that advice is known to help.
+
+
+MAX_TRIALS = 6
+PLAIN: dict[str, Any] = {"calibration": AUTO, "input_offset": AUTO, "thresholds": "own", "input_bits": None}
+WIDEST: dict[str, Any] = {"weight_bits": None, "most_bytes": None, "most_cores": None}
+
+
+def try_others(
+    options: ExportOptions,
+    widest: int,
+    measure: Callable[[ExportOptions], Accuracy],
+    command: Callable[[ExportOptions], str],
+) -> tuple[Trial, ...]:
+    """Measure the accuracy with other options, one change after another, until it is kept."""
+    tried: list[Trial] = []
+    for changes in [*_changes(options, widest)][:MAX_TRIALS]:
+        other = replace(options, **changes)
+        announce(f"accuracy was lost; trying {command(other)}")
+        try:
+            found = measure(other)
+        except DeployError as error:
+            announce(f"not possible: {error}")
+            continue
+        trial = Trial(command=command(other), integer_network=found.integer_network, keeps=not found.lost)
+        tried.append(trial)
+        if trial.keeps:
+            break
+    return tuple(tried)
+
+
+def _changes(options: ExportOptions, widest: int) -> Iterator[dict[str, Any]]:
+    """Yield changes of the options given by hand, each alone and all together; then finer integers."""
+    given = {name: value for name, value in PLAIN.items() if getattr(options, name) != value}
+    yield from ({name: value} for name, value in given.items())
+    if len(given) > 1:
+        yield given
+    if options.weight_bits == AUTO:
+        yield {**given, **WIDEST}
+    bits = options.weight_bits if isinstance(options.weight_bits, int) else widest
+    yield from ({**given, "weight_bits": more} for more in (bits + 1, bits + 2) if more < widest)
+    if bits < widest:
+        yield {**given, **WIDEST}
+    if options.overflow == "proved":
+        yield {**given, **WIDEST, "overflow": "measured"}

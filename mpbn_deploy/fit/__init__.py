@@ -4,22 +4,15 @@ IntNetwork + HardwareProfile (+ Activity) -> FitReport
 
     stage         fit: placement, design rules, traffic, chips and costs in one report; its verdict
     rules/        the design rules of a chip
-    spike_traffic spikes sent between cores
-    chips         assignment of cores to chips; links has the loads of the links between chips
-    activity      spikes and synaptic operations; measurement counts them on samples
-    energy        energy and time per sample; energy_text prints them
-    neurobench    the metrics of NeuroBench
-    fabric        what the Verilog core takes of an FPGA
-    form          the form with the fewest cores that fits
-    host_layer    the network without its first layer or readout, which the host computes
-    question      the request of the command line: network, chip, options of placement
-    untrained     a network before its training, with what `assumed` says of it
-    requantize    other integers for the network of an export folder
-    threshold_variants, threshold_text: thresholds per channel, core and population, compared and printed
-    advice        changes that make a network fit, each tried; advice_text prints them
-    search        the fewest cores with equal integers; search_text prints them
-    next_command  what to type next
-    text          the printed report; command and __main__ are the command line
+    chips         assignment of cores to chips, and the loads of the links between them
+    activity      spikes and synaptic operations; spikes between cores; the metrics of NeuroBench
+    measurement   counts them on samples; a network before its training
+    energy        energy and time per sample
+    form          the form with the fewest cores that fits; the network without what the host computes
+    search        the request of the command line; other integers for the network of an export folder: the
+                  fewest cores with equal integers, thresholds per channel, core and population
+    advice        changes that make a network fit, each tried
+    text          the printed reports; command and __main__ are the command line
 """
 
 from typing import TYPE_CHECKING
@@ -27,7 +20,14 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
-    from .activity import Activity as Activity, core_loads as core_loads, operations as operations
+    from .activity import (
+        Activity as Activity,
+        NeuroBenchMetrics as NeuroBenchMetrics,
+        core_loads as core_loads,
+        neurobench_metrics as neurobench_metrics,
+        operations as operations,
+        used_bits as used_bits,
+    )
     from .advice import Advice as Advice
     from .chips import ChipMap as ChipMap
     from .energy import (
@@ -43,17 +43,18 @@ if TYPE_CHECKING:
         range_ends as range_ends,
         spread as spread,
     )
-    from .energy_text import energy_table as energy_table
-    from .fabric import FabricUse as FabricUse, fabric_use as fabric_use, uses_single_port as uses_single_port
-    from .form import fit_on_chip as fit_on_chip, resolved_pooling as resolved_pooling
-    from .host_layer import check_sides as check_sides
-    from .measurement import measure as measure
-    from .neurobench import (
-        NeuroBenchMetrics as NeuroBenchMetrics,
-        neurobench_metrics as neurobench_metrics,
-        used_bits as used_bits,
+    from .form import (
+        check_sides as check_sides,
+        fit_on_chip as fit_on_chip,
+        resolved_pooling as resolved_pooling,
     )
-    from .search import SearchResult as SearchResult
+    from .measurement import measure as measure
+    from .rules.capacity import (
+        FabricUse as FabricUse,
+        fabric_use as fabric_use,
+        uses_single_port as uses_single_port,
+    )
+    from .search import SearchResult as SearchResult, ThresholdVariant as ThresholdVariant
     from .stage import (
         DEPENDS as DEPENDS,
         FitReport as FitReport,
@@ -68,7 +69,11 @@ if TYPE_CHECKING:
         verdict_sentence as verdict_sentence,
         verdict_word as verdict_word,
     )
-    from .text import column as column, fit_text as fit_text, shown_resources as shown_resources
-    from .threshold_variants import ThresholdVariant as ThresholdVariant
+    from .text import (
+        column as column,
+        energy_table as energy_table,
+        fit_text as fit_text,
+        shown_resources as shown_resources,
+    )
 else:
     __getattr__, __dir__ = door(__name__, __file__)

@@ -6,8 +6,7 @@ import argparse
 import sys
 
 from ..base import Command, Execute, Options, add_network, add_options, main, option, share
-from ..formats.options import Details, FileFacts, Placing, Pooling, Sampling
-from .assumed import CLASSES, FIRING_RATE
+from ..formats.options import CLASSES, FIRING_RATE, Details, FileFacts, Placing, Pooling, Sampling
 
 KEPT = "the network of an export stays as it is for its own target, and a .net file for all"
 

@@ -23,9 +23,8 @@ from ..formats.options import ExportOptions
 from ..hardware.place import Tiling, tiles_remembered
 from ..ir import IntNetwork, find_poolings, with_relays
 from ..quantize import messages_fit
-from .question import PREDICTIONS_REFERENCE, Question
-from .requantize import Requantizer
 from .rules import Finding
+from .search import PREDICTIONS_REFERENCE, Question, Requantizer
 from .stage import FitReport, RuleFindings, blocking_severities, by_rule
 
 FEWEST_BITS = 2

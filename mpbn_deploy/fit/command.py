@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group, RenderableType
 
 from ..base import DataError, OptionError, Outcome, announce, progress_bar, typed
-from ..formats.options import DataChoice, FileFacts, Placing, Pooling
+from ..formats.options import CLASSES, FIRING_RATE, INPUT_RANGE, DataChoice, FileFacts, Placing, Pooling
 from ..hardware import load_profile, profile_names, readable_profiles, summarize_profile
-from .assumed import CLASSES, FIRING_RATE, INPUT_RANGE
 from .text import comparison_text, fit_text, targets_text
 
 if TYPE_CHECKING:
@@ -25,10 +24,8 @@ if TYPE_CHECKING:
     from ..ir import IntNetwork
     from .activity import Activity
     from .advice import Advice
-    from .question import Question
-    from .search import SearchResult
+    from .search import Question, SearchResult, ThresholdVariant
     from .stage import FitReport
-    from .threshold_variants import ThresholdVariant
 
 
 def execute(options: argparse.Namespace) -> Outcome:
@@ -69,7 +66,7 @@ def _questions(options: argparse.Namespace) -> list[Question]:
     """One question for each target."""
     _reject(options, "--classes", "--firing-rate", why="describe untrained networks; they go with --arch")
     from ..formats.folder import open_network
-    from .question import Question
+    from .search import Question
 
     opened = open_network(options.network, **asdict(FileFacts.from_arguments(options)))
     targets = options.target or [_own_target(opened, options)]
@@ -108,8 +105,8 @@ def _form(
 
 def _untrained_questions(options: argparse.Namespace) -> list[Question]:
     """One question for each target, about a network that is quantized for it."""
-    from .question import Question
-    from .untrained import UntrainedNetwork
+    from .measurement import UntrainedNetwork
+    from .search import Question
 
     if options.network is not None:
         raise OptionError(f"{options.network} and --arch {options.arch}: give one network.")
@@ -225,7 +222,7 @@ def _advise(questions: Sequence[Question], reports: Sequence[FitReport]) -> list
 
 
 def _compare_thresholds(questions: Sequence[Question]) -> list[list[ThresholdVariant]]:
-    from .threshold_variants import compare_thresholds
+    from .search import compare_thresholds
 
     return [compare_thresholds(question) for question in questions]
 
@@ -264,8 +261,6 @@ def _text(
     options: argparse.Namespace,
 ) -> RenderableType:
     if len(reports) == 1:
-        from .next_command import next_command
-
         tried, forms = (advice[0] if advice else None), (results[0] if results else ())
         command = next_command(questions[0], reports[0], advice=tried, forms=forms, compared=bool(variants))
         found = reports[0].summary.with_rows(next=command, report=_where_to_read(questions[0]))
@@ -273,19 +268,19 @@ def _text(
     else:
         parts = [comparison_text(reports, verbose=options.verbose)]
     if options.energy:
-        from .energy_text import energy_table
+        from .text import energy_table
 
         parts += [energy_table(report.energy) for report in reports if report.energy is not None]
     if advice:
-        from .advice_text import advice_text
+        from .text import advice_text
 
         parts += [advice_text(report, tried) for report, tried in zip(reports, advice, strict=True)]
     if variants:
-        from .threshold_text import variants_text
+        from .text import variants_text
 
         parts += [variants_text(report.target, each) for report, each in zip(reports, variants, strict=True)]
     if results:
-        from .search_text import search_text
+        from .text import search_text
 
         parts += [search_text(report.target, forms) for report, forms in zip(reports, results, strict=True)]
     return Group(*parts)
@@ -299,3 +294,75 @@ def _where_to_read(question: Question) -> str:
     if isinstance(opened, ExportFolder) and opened.target == question.profile.name:
         return f"{opened.path / REPORT_FILE}, or {details}"
     return details
+
+
+# Choose the command that a report ends with: what to type next.
+
+
+CHIPS, INPUT, LAYERS = "cores_fit_on_chip", "input_values_fit_message", "layers_fit_on_cores"
+
+
+def next_command(
+    question: Question,
+    report: FitReport,
+    *,
+    advice: Sequence[Advice] | None = None,
+    forms: Sequence[SearchResult] = (),
+    compared: bool = False,
+) -> str:
+    """Return the smallest change that fits, the search for one, or a run.
+
+    A comparison of thresholds is suggested where one is possible and has not just been made.
+    """
+    if question.untrained is not None:
+        if report.fits is False:
+            return _another_form(question, report, forms)
+        return question.training_command()
+    if report.fits is False:
+        if advice is None:
+            return question.command(None, "--advise")
+        return next((one.commands[0] for one in advice if one.report.fits), "")
+    if not compared and report.found("not known") and question.samples is not None:
+        from .search import Requantizer
+
+        if Requantizer(question).possible:
+            return question.command(None, "--compare-thresholds")
+    return question.run_command
+
+
+def _another_form(question: Question, report: FitReport, forms: Sequence[SearchResult]) -> str:
+    """Return how an untrained network may fit: with more room, as a search finds, or on another chip."""
+    broken = {finding.rule for finding in report.found("error")}
+    if not broken:  # with --strict, what is not known blocks
+        return replace(question, strict=False).command()
+    if broken <= {CHIPS} and (found := _more_chips(question, report)) is not None:
+        return found.command()
+    if forms:
+        return _found(forms)
+    free = replace(question, tiling="auto", first_layer="auto", readout="auto", pooling="auto")
+    if broken <= {CHIPS, INPUT, LAYERS} and free.command() != question.command():
+        return free.command()
+    others = [each.name for _, each in readable_profiles()[0] if each.exportable and each.is_chip]
+    first, *more = [name for name in others if name != question.target]
+    return replace(question, target=first).command(
+        None, *(word for name in more for word in ("--target", name))
+    )
+
+
+def _found(forms: Sequence[SearchResult]) -> str:
+    """Return the command of the best form that a search found; nothing if none fits.
+
+    A rewritten network can be made only from a trained one.
+    """
+    from .search import fewest  # imports torch
+
+    best = fewest(list(forms))
+    if best.report.fits is False:
+        return ""
+    return best.commands[-1] if best.commands else replace(best.question, pooling="auto").training_command()
+
+
+def _more_chips(question: Question, report: FitReport) -> Question | None:
+    """Return the request with as many chips as are needed; None if it does not fit these either."""
+    question = replace(question, chips=max(question.chips, report.chips or 1))
+    return question if question.ask(question.network).fits else None

@@ -12,12 +12,11 @@ from ..formats.verilog import obstacle
 from ..hardware import HardwareProfile
 from ..hardware.place import PlacedLayer, Placement, Tiling, capacity, place
 from ..ir import IntNetwork, class_names
-from .activity import Activity, check_activity, core_loads
+from .activity import Activity, Traffic, check_activity, chip_messages, core_loads, parts_of_cores, traffic
 from .chips import ChipMap, assign_chips, board_of, hops
 from .energy import EnergyReport, estimate, headline, sample_kind
-from .fabric import FabricUse, fabric_use
 from .rules import RULES, Design, Finding, Severity
-from .spike_traffic import Traffic, chip_messages, parts_of_cores, traffic
+from .rules.capacity import FabricUse, fabric_use
 
 MULTI_CORE_PLACEMENTS = ("words", "crossbar")  # layers may take any number of cores
 UNKNOWN, NO_CHIP, DEPENDS = "?", "no chip", "depends"

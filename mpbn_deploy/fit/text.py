@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -11,12 +12,27 @@ from rich.table import Table
 
 from ..hardware import BUILT_IN, ProfileSummary
 from ..hardware.place import RESOURCES
-from .energy import headline, sample_costs, sample_kind, spread
-from .links import grid_of
-from .stage import UNKNOWN, by_rule, short_verdict
+from .advice import Advice, hopeless, incurable
+from .chips import grid_of
+from .energy import (
+    JOULES,
+    SECONDS,
+    WATTS,
+    CostItem,
+    EnergyReport,
+    headline,
+    quantity,
+    range_ends,
+    sample_costs,
+    sample_kind,
+    spread,
+)
+from .search import MEANINGS, SearchResult, ThresholdVariant, fewest
+from .stage import UNKNOWN, FitReport, blocking_severities, by_rule, list_names, short_verdict, unmet_rules
 
-if TYPE_CHECKING:  # `fit --targets` need not import what only a fit needs
-    from .stage import FitReport, LayerFit
+if TYPE_CHECKING:
+    from .stage import LayerFit
+
 
 # Short column headings for narrow terminals, each with its meaning; other resources keep their names.
 COLUMNS = {
@@ -213,3 +229,163 @@ def _cost_lines(report: FitReport) -> Iterator[str]:
         count = "" if report.energy.assumed else f"{report.energy.samples} "
         details = f"estimated from {count}{sample_kind(report.energy)}; fit --energy shows details"
         yield f"per sample: energy {energy}, time {time} ({details})"
+
+
+# Print an EnergyReport: costs per sample, their sources, and what is excluded.
+
+
+def energy_table(report: EnergyReport) -> RenderableType:
+    """Return a table of costs, followed by excluded items and sources."""
+    table = Table("per sample", box=SIMPLE_HEAD, collapse_padding=True, padding=(0, 1, 0, 0))
+    for heading in ("count", "each", "total", "range"):
+        table.add_column(heading, justify="right")
+    for item in report.dynamic.items:
+        table.add_row(*_cells(item, *JOULES))
+    for item in report.static.items:
+        power = quantity(item.cost.value, *WATTS) if item.cost else ""
+        table.add_row(*_cells(item, *JOULES, each=power, count=f"chips: {report.chips}"))
+    for item in report.outside:
+        table.add_row(*_cells(replace(item, missing="?"), *JOULES))
+    table.add_section()
+    table.add_row("per time step")
+    for item in report.step.items:
+        table.add_row(*_cells(item, *SECONDS))
+    table.add_section()
+    table.add_row("ordinary network")
+    for item in report.ordinary:
+        table.add_row(*_cells(item, *JOULES))
+    return Group(_headline(report), table, *_notes(report))
+
+
+def _headline(report: EnergyReport) -> str:
+    incomplete = "; incomplete, see below" if report.missing else ""
+    cores = "not known" if report.cores is None else report.cores
+    size = f"cores: {cores}, chips: {report.chips}, {sample_kind(report)}: {report.samples}"
+    energy, time = spread(report.energy, *JOULES), spread(report.time, *SECONDS)
+    return (
+        f"{report.target}: estimate ({size})\n"
+        f"per sample: energy {energy}, time {time}{incomplete}\n"
+        f"per time step: {spread(report.step.total, *SECONDS)} ({report.step_of})"
+    )
+
+
+def _cells(item: CostItem, unit: str, scale: float, **shown: str) -> list[str]:
+    count = "" if item.count is None else f"{item.count:,.0f}"
+    each = quantity(item.cost.value, unit, scale) if item.cost else ""
+    total = item.total
+    return [
+        item.name,
+        shown.get("count", count),
+        shown.get("each", each),
+        item.missing or "" if total is None else quantity(total.value, unit, scale),
+        "" if total is None or total.low == total.high else range_ends(total, unit, scale),
+    ]
+
+
+def _notes(report: EnergyReport) -> list[str]:
+    """List excluded items, the meaning of the ordinary network, and the sources."""
+    return [
+        *(f"excluded: {text}" for text in report.missing),
+        *_outside(report),
+        "ordinary network: estimate for one 8-bit pass through the same layers, without time steps",
+        *(f"{', '.join(names)}: {source}" for source, names in report.sources.items()),
+    ]
+
+
+def _outside(report: EnergyReport) -> list[str]:
+    """Name what has no public figure, and is not in the sums."""
+    names = [item.name for item in report.outside]
+    named = f"{', '.join(names)}, embedded processors" if names else "embedded processors"
+    return [f"without a public figure, so never included: {named}"]
+
+
+# Print advice: the commands that make a network fit, and the effect of each.
+
+
+MANY_CHANGED = 0.1  # share of all predictions
+
+
+def advice_text(report: FitReport, tried: Sequence[Advice]) -> RenderableType:
+    """Return the commands that make the network fit with their effects, or the errors of the best attempt."""
+    if report.fits is not False:
+        return f"{report.target}: no errors, so no change is needed."
+    if remaining_rules := hopeless(report):
+        return Group(
+            f"{report.target}: no change makes the network fit, so none was tried. No option cures this: "
+            f"{unmet_rules(remaining_rules)}.",
+            *(f"  {group.line}" for group in remaining_rules),
+        )
+    if not tried:
+        return (
+            f"{report.target}: no change to try. Only networks of real numbers can be quantized again; "
+            f"trained integers must be trained again for another chip (train --quantize {report.target})."
+        )
+    if tried[0].report.fits:
+        headline = f"{report.target}: each of these commands makes the network fit:"
+        return Group(headline, *map(_advice_lines, tried))
+    nearest = tried[0]
+    remaining = [f"  {group.line}" for group in by_rule(nearest.report, blocking_severities(nearest.report))]
+    beyond = unmet_rules(incurable(nearest.report))
+    why = f"No option cures this: {beyond}. " if beyond else ""
+    return Group(
+        f"{report.target}: no change tried makes the network fit. {why}With {nearest.description}:",
+        *remaining,
+    )
+
+
+def _advice_lines(one: Advice) -> str:
+    cores = "" if one.report.cores is None else f"; cores {one.report.cores}, chips {one.report.chips}"
+    reference = f"differ from those of {one.question.path} (integers)"
+    changed = "" if one.changed is None else f"; {one.changed} of {one.samples} predictions {reference}"
+    lines = [f"  {one.description}{cores}{changed}", *(f"    {command}" for command in one.commands)]
+    if one.report.found("warning"):
+        lines.append("    (warnings remain: spikes on the chip itself may differ, and so may predictions)")
+    if one.changed is not None and one.changed > MANY_CHANGED * one.samples:
+        lines.append("    (many predictions differ: try export --calibration NAME, or train --quantize)")
+    return "\n".join(lines)
+
+
+# Print the forms of a network that the search for fewer cores found.
+
+
+def search_text(target: str, results: list[SearchResult]) -> RenderableType:
+    """Return a table of the forms, and how to make the best one."""
+    table = Table("equal integers", box=SIMPLE_HEAD, collapse_padding=True, padding=(0, 1, 0, 0))
+    for heading in ("cores", "at least", "chips", "fits"):
+        table.add_column(heading, justify="right")
+    for result in results:
+        numbers = (result.report.cores, result.report.lower_bound, result.report.chips)
+        cells = (UNKNOWN if number is None else f"{number:,}" for number in numbers)
+        table.add_row(result.change, *cells, short_verdict(result.report))
+    if all(result.report.fits is False for result in results):
+        remedy = "; --advise looks for changes that do" if results[0].question.untrained is None else ""
+        return Group(f"{target}: search for fewer cores", table, f"none of these fits{remedy}")
+    best = fewest(results)
+    lines = [f"fewest cores on the chip: {best.change}"]
+    if best.sparse:
+        lines.append(f"rows without zero weights: {list_names(best.sparse)}")
+    lines += [f"  {command}" for command in best.commands]
+    return Group(f"{target}: search for fewer cores", table, *lines)
+
+
+# Print the comparison of thresholds per channel, per core and per population.
+
+
+def variants_text(target: str, variants: Sequence[ThresholdVariant]) -> RenderableType:
+    """Return a table of the choices, and the commands of those that share thresholds."""
+    table = Table("thresholds", box=SIMPLE_HEAD, collapse_padding=True, padding=(0, 1, 0, 0))
+    for heading in ("most per\npopulation", "fits", "cores", "accuracy", "predictions\nchanged"):
+        table.add_column(heading, justify="right")
+    for one in variants:
+        table.add_row(
+            MEANINGS[one.thresholds],
+            str(one.most),
+            short_verdict(one.report),
+            UNKNOWN if one.report.cores is None else str(one.report.cores),
+            UNKNOWN if one.accuracy is None else f"{one.accuracy:.2%}",
+            f"{one.changed} of {one.samples}",
+        )
+    commands = [f"  {command}" for one in variants if one.thresholds != "own" for command in one.commands]
+    measured = f"measured on {variants[0].samples} samples, against the given integers" if variants else ""
+    title = f"{target}: thresholds, {measured}" if variants else target
+    return Group(title, table, 'fits "depends": only if the chip holds a threshold per channel', *commands)

@@ -96,7 +96,7 @@ from ..ir import (
     value_range,
     varies,
 )
-from .mirrors import Copies, copies
+from .inputs import Copies, copies
 
 OUTPUT_NAME = "output"
 ANY_SPIKE = 0.5  # the threshold of a neuron that fires when at least one of its inputs does

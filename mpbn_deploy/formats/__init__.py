@@ -4,8 +4,7 @@
     netx/       lava-dl netx files: IntNetwork <-> network.net
     xylo        the numbers of a Xylo chip: IntNetwork -> arguments of Rockpool
     folder      the export folder: both networks, reports, and a manifest with the hash of every file
-    config      run.toml: an export as a file
-    options     the options of each stage, shared by the command line, the Python API and the manifest
+    options     the options of each stage, shared by command line, run.toml, Python and manifest
 
 Files are treated as untrusted: sizes are bounded, and errors name the file, the node and the key.
 """

@@ -46,10 +46,9 @@ from ..base import (
 from ..data import DATASETS, RANDOM, Samples, choose_samples, data_named_by_file, dataset_name
 from ..ir import FoldedNetwork, IntNetwork
 from .c import FOLDER as PROGRAM
-from .config import read_config
 from .netx import read_netx
 from .nir import Assumption, read_folded
-from .options import ExportOptions
+from .options import ExportOptions, read_config
 from .verilog import FOLDER as FPGA_FOLDER
 from .xylo import XYLO_FILES
 

@@ -8,8 +8,7 @@ neurons    comparisons make spikes; membranes that are chained over time make ne
 network    writes a TrainedNetwork: operations, populations, readout
 proof      runs the module beside the network
 rounding   bounds the rounding errors of a network: spikes that float64 cannot decide
-layers     modules that are read as a whole: our own neurons, and those with a converter
-hints      what to do about operations that no chip computes
+layers     our own neurons, modules with a converter; what to do about operations that no chip computes
 """
 
 from typing import TYPE_CHECKING

@@ -37,7 +37,7 @@ from ..ir import (
     picture_shape,
     product_of_spikes,
 )
-from .hints import ADAPTIVE_THRESHOLD
+from .layers import ADAPTIVE_THRESHOLD
 from .neurons import LATE, Converted, Firing, Neurons, Population, fingerprint, snapped
 from .rules import Call, Gated, Rules
 from .values import Atom, Term, Value, full, single, thin

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from ..base import Array, FrontendError, record
 from ..ir import BatchNorm, OverTime, Shape, Spike, product_of_spikes
-from .hints import ADAPTIVE_THRESHOLD
+from .layers import ADAPTIVE_THRESHOLD
 from .rules import Gated, Rules
 from .values import Atom, Term, Value, constant, full, joined, multiple_of, same_ids, single, thin
 from .watch import Site, Watch

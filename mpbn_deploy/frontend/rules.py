@@ -32,7 +32,7 @@ from ..ir import (
     MaxPool,
     Operation,
 )
-from .hints import hint_for
+from .layers import hint_for
 from .values import (
     MAX_SWITCHES,
     Algebra,

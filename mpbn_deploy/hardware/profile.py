@@ -6,13 +6,25 @@ it are reported as not checked. A key that keys.py does not list is an error.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Mapping
 from dataclasses import field, replace
+from importlib.metadata import entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from ..base import OptionError, ProfileError, did_you_mean, problem_lines, read_text, record, shortened
+from ..base import (
+    OptionError,
+    ProfileError,
+    did_you_mean,
+    one_line,
+    problem_lines,
+    read_text,
+    record,
+    shortened,
+)
 from .keys import (
     CHIP,
     COST_KEYS,
@@ -26,9 +38,9 @@ from .keys import (
     SIMULATOR,
     SYSTEMS,
     WITHOUT,
+    profile_entries,
+    profile_problems,
 )
-from .problems import profile_entries, profile_problems
-from .sources import VARIABLE, ProfileFile, broken_packages, missing_folders, profile_files
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -276,3 +288,174 @@ def _cost(value: float, source: str, basis: str, low: float | None = None, high:
         source=source,
         basis=basis,
     )
+
+
+# Find hardware profiles: those of this package, of installed packages, and of the user.
+#
+# An installed package offers a folder of profiles by an entry point of the group `mpbn_deploy.profiles`,
+# whose value is the package that holds the .toml files. The user's folders are those in MPBN_DEPLOY_PROFILES,
+# or else ~/.config/mpbn_deploy/profiles. Nothing is executed but the `__init__` of the parents of that
+# package.
+
+
+GROUP = "mpbn_deploy.profiles"
+VARIABLE = "MPBN_DEPLOY_PROFILES"
+BUILT_IN = "built-in"
+
+
+@record
+class ProfileFile:
+    """A profile and its origin: built-in, the name of an installed package, or the folder of the user."""
+
+    name: str
+    path: Path
+    origin: str
+
+
+def profile_files() -> list[ProfileFile]:
+    """Return all profiles, sorted by name; a name may occur twice, with different origins."""
+    folders = [(_own_folder(), BUILT_IN), *_installed_folders()[0], *((f, str(f)) for f in user_folders())]
+    found = [
+        ProfileFile(name=path.stem, path=path, origin=origin)
+        for folder, origin in folders
+        for path in folder.glob("*.toml")
+    ]
+    return sorted(found, key=lambda file: (file.name, file.origin != BUILT_IN, file.origin))
+
+
+def user_folders() -> list[Path]:
+    """Return the folders in which the user keeps profiles."""
+    named = os.environ.get(VARIABLE)
+    if named is not None:
+        return [Path(folder) for folder in named.split(os.pathsep) if folder]
+    configuration = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    return [configuration / "mpbn_deploy" / "profiles"]
+
+
+def missing_folders() -> list[Path]:
+    """Return the folders that MPBN_DEPLOY_PROFILES names and that do not exist."""
+    return [folder for folder in user_folders() if os.environ.get(VARIABLE) and not folder.is_dir()]
+
+
+def broken_packages() -> list[str]:
+    """Return a line for each installed package whose entry point leads to no folder of profiles."""
+    return _installed_folders()[1]
+
+
+def _own_folder() -> Path:
+    """Return the folder of profiles: inside the package in a wheel, beside it in a checkout."""
+    package = Path(__file__).parents[1]
+    inside = package / "hw_profiles"
+    return inside if inside.is_dir() else package.with_name("hw_profiles")
+
+
+def _installed_folders() -> tuple[list[tuple[Path, str]], list[str]]:
+    """Return the folders of installed packages, each with its package's name; a line for each broken one."""
+    folders: list[tuple[Path, str]] = []
+    broken: list[str] = []
+    for entry in entry_points(group=GROUP):
+        origin = entry.name if entry.dist is None else entry.dist.name
+        try:
+            spec, failure = find_spec(entry.value), ""
+        except Exception as error:  # the `__init__` of a parent can raise anything
+            spec, failure = None, f" ({type(error).__name__}: {one_line(str(error))})"
+        if spec is None or not spec.submodule_search_locations:
+            broken.append(
+                f"{origin}: its entry point {entry.name!r} ({GROUP}) names {entry.value!r}, which is not an "
+                f"importable package{failure}. It must be the package that holds the .toml files."
+            )
+        else:
+            folders += ((Path(folder), origin) for folder in spec.submodule_search_locations)
+    return folders, broken
+
+
+# Summarize hardware profiles: each chip as a row of the table that `fit --targets` prints.
+
+
+@record
+class ProfileSummary:
+    """A row of the table of chips; None marks unknown numbers."""
+
+    target: str
+    title: str
+    placement: str
+    cores: int | None
+    neurons: tuple[int, int] | None  # of the smallest and the largest core
+    weights: str | None  # bits
+    thresholds: str | None
+    messages: str | None
+    synaptic_operation: Cost | None  # picojoules
+    exportable: bool
+    is_chip: bool
+    origin: str = BUILT_IN  # where the profile comes from
+
+    def cells(self) -> dict[str, str]:
+        """Return heading -> text of each column, with "?" for unknown numbers."""
+        least, most = self.neurons or (None, None)
+        energy = self.synaptic_operation
+        found = {
+            "target": self.target,
+            "chip": self.title,
+            "cores": self.cores,
+            "neurons per core": most if least == most else f"{least}..{most}",
+            "weight bits": self.weights,
+            "thresholds": self.thresholds,
+            "messages": self.messages,
+            "placement": self.placement if self.placement != "unknown" else None,
+            "pJ per synaptic operation": energy and f"{energy.value:g}",
+            "from": self.origin,
+        }
+        return {heading: "?" if text is None else str(text) for heading, text in found.items()}
+
+
+def summarize_profile(profile: HardwareProfile, origin: str = BUILT_IN) -> ProfileSummary:
+    """Return the summary of a profile from this origin."""
+    cores = profile.limit("chip.cores")
+    return ProfileSummary(
+        target=profile.name,
+        title=profile.title,
+        placement=profile.placement,
+        cores=None if cores is None else cores.value,
+        neurons=_neurons(profile),
+        weights=_weights(profile),
+        thresholds=_thresholds(profile),
+        messages=_messages(profile),
+        synaptic_operation=profile.cost("energy.synaptic_operation"),
+        exportable=profile.exportable,
+        is_chip=profile.is_chip,
+        origin=origin,
+    )
+
+
+def _neurons(profile: HardwareProfile) -> tuple[int, int] | None:
+    """Return the neurons of the smallest and the largest core; one word of state holds one neuron."""
+    if (same := profile.limit("core.neurons")) is not None:
+        return same.value, same.value
+    words = profile.allowed("core.neuron_words")
+    return None if words is None else (min(words.values), max(words.values))
+
+
+def _weights(profile: HardwareProfile) -> str | None:
+    """Return the bits of a weight and, for crossbars with axon types, the weights per neuron."""
+    bits, types = profile.limit("formats.weight_bits"), profile.limit("core.axon_types")
+    width = profile.limit("core.axon_weight_bits")
+    if types is not None and width is not None:
+        return f"{width.value}, {types.value} per neuron"
+    return None if bits is None else str(bits.value)
+
+
+def _thresholds(profile: HardwareProfile) -> str | None:
+    low, high = (profile.limit(f"formats.threshold_{end}") for end in ("minimum", "maximum"))
+    counts = {place: profile.limit(f"{place}.thresholds") for place in ("core", "layer")}
+    parts = [] if low is None or high is None else [f"{low.value}..{high.value}"]
+    parts += [f"{count.value} per {place}" for place, count in counts.items() if count is not None]
+    return ", ".join(parts) or None
+
+
+def _messages(profile: HardwareProfile) -> str | None:
+    """Return what a spike carries, or the input range if only that is known."""
+    bits = profile.limit("formats.message_bits")
+    low, high = (profile.limit(f"network.input_{end}") for end in ("minimum", "maximum"))
+    if bits is not None:
+        return "plain" if bits.value == 1 else f"graded, {bits.value} bits"
+    return None if low is None or high is None else f"inputs {low.value}..{high.value}"

@@ -4,28 +4,21 @@
 
 Everything is a frozen record of NumPy arrays that is checked when it is made. No torch.
 
-    trained          TrainedNetwork: the operations of a trained model in order of execution
-    graph            Population, Connection and Network, shared by folded and integer networks
-    folded, integer  FoldedNetwork (real numbers) and IntNetwork (integers), with their checks
-    neurons          the kinds of neurons and their equations
-    membranes        the neuron update, written once for integers and real numbers
-    modulators       the update of sigma-delta neurons
-    shifting         the update of Xylo's neurons
-    synapses         Dense and Conv2d: the linear maps between populations
-    composition      composes and adds synapses
-    pooling          pooling layers as synapses
-    values           sums of linear maps plus a constant, as they accumulate between two neurons
-    receptive        receptive and projective fields of convolutions
-    constants        constants on leaking currents, as neurons that always fire
-    counts           numbers of synapses, fan-in and fan-out
-    sums             bounds of what arrives in one time step
-    relays           pooling as relay populations, and as part of the synapses after it
-    splits           long sums in parts, which relays add
-    intervals        proved bounds of currents and voltages
-    overflow         what becomes of integers that leave their width, as in Lava
-    exact_floats     the narrowest float type that computes a sum exactly
-    dequantize       IntNetwork -> FoldedNetwork: the real numbers that the integers represent
-    trace            Trace: spikes, voltages and outputs of an execution; checks of inputs
+    trained      TrainedNetwork: the operations of a trained model in order of execution
+    graph        Population, Connection and Network, shared by folded and integer networks; bounds of what
+                 arrives in one time step, and the narrowest float type that computes a sum exactly
+    networks     FoldedNetwork (real numbers) and IntNetwork (integers), with their checks; numbers of
+                 synapses, fan-in and fan-out
+    neurons      the kinds of neurons and their equations
+    membranes    the neuron update, written once for integers and real numbers; sigma-delta neurons; what
+                 becomes of integers that leave their width, as in Lava
+    intervals    proved bounds of currents and voltages; the update of Xylo's neurons
+    synapses     Dense and Conv2d: the linear maps between populations; receptive and projective fields
+    composition  composes and adds synapses
+    values       sums of linear maps plus a constant, as they accumulate between two neurons; pooling layers
+    relays       exact rewritings: pooling as relay populations, long sums in parts, constants as neurons
+                 that always fire; IntNetwork -> FoldedNetwork
+    trace        Trace: spikes, voltages and outputs of an execution; checks of inputs
 """
 
 from typing import TYPE_CHECKING
@@ -44,8 +37,53 @@ if TYPE_CHECKING:
         regroup as regroup,
         through as through,
     )
-    from .constants import always_fires as always_fires, constant_source as constant_source
-    from .counts import (
+    from .graph import (
+        MOST_NEURONS as MOST_NEURONS,
+        MOST_TIMESTEPS as MOST_TIMESTEPS,
+        Connection as Connection,
+        Network as Network,
+        Population as Population,
+        exact_float as exact_float,
+        largest_sum as largest_sum,
+        largest_total as largest_total,
+        magnitude as magnitude,
+        sum_of_weights as sum_of_weights,
+        timestep_problems as timestep_problems,
+    )
+    from .intervals import (
+        Bound as Bound,
+        Shifting as Shifting,
+        bounds as bounds,
+        delivered_counts as delivered_counts,
+        delivered_weights as delivered_weights,
+        saturated as saturated,
+        shift_rules as shift_rules,
+        state_intervals as state_intervals,
+    )
+    from .membranes import (
+        AnyNetwork as AnyNetwork,
+        AnyPopulation as AnyPopulation,
+        Decay as Decay,
+        Leak as Leak,
+        Membrane as Membrane,
+        Modulator as Modulator,
+        Rule as Rule,
+        State as State,
+        Truncation as Truncation,
+        clipped_voltage as clipped_voltage,
+        firing as firing,
+        membrane as membrane,
+        spiking as spiking,
+        update_rule as update_rule,
+        wide_sums as wide_sums,
+        wrapped as wrapped,
+    )
+    from .networks import (
+        FloatPopulation as FloatPopulation,
+        FoldedNetwork as FoldedNetwork,
+        IntNetwork as IntNetwork,
+        IntPopulation as IntPopulation,
+        class_names as class_names,
         connection_fan_in as connection_fan_in,
         connection_fan_out as connection_fan_out,
         connection_synapses as connection_synapses,
@@ -57,43 +95,6 @@ if TYPE_CHECKING:
         synapses_out_of as synapses_out_of,
         unit_weights as unit_weights,
     )
-    from .dequantize import real_network as real_network
-    from .exact_floats import (
-        exact_float as exact_float,
-        largest_sum as largest_sum,
-        largest_total as largest_total,
-        magnitude as magnitude,
-    )
-    from .folded import FloatPopulation as FloatPopulation, FoldedNetwork as FoldedNetwork
-    from .graph import (
-        MOST_NEURONS as MOST_NEURONS,
-        MOST_TIMESTEPS as MOST_TIMESTEPS,
-        Connection as Connection,
-        Network as Network,
-        Population as Population,
-        timestep_problems as timestep_problems,
-    )
-    from .integer import (
-        IntNetwork as IntNetwork,
-        IntPopulation as IntPopulation,
-        class_names as class_names,
-    )
-    from .intervals import Bound as Bound, bounds as bounds, state_intervals as state_intervals
-    from .membranes import (
-        AnyNetwork as AnyNetwork,
-        AnyPopulation as AnyPopulation,
-        Decay as Decay,
-        Leak as Leak,
-        Membrane as Membrane,
-        Rule as Rule,
-        State as State,
-        Truncation as Truncation,
-        firing as firing,
-        membrane as membrane,
-        spiking as spiking,
-        update_rule as update_rule,
-    )
-    from .modulators import Modulator as Modulator
     from .neurons import (
         DECAY_ONE as DECAY_ONE,
         LARGEST_GROWTH as LARGEST_GROWTH,
@@ -147,61 +148,44 @@ if TYPE_CHECKING:
         with_values as with_values,
         xylo_reset as xylo_reset,
     )
-    from .overflow import (
-        clipped_voltage as clipped_voltage,
-        wide_sums as wide_sums,
-        wrapped as wrapped,
-    )
-    from .pooling import (
-        any_synapse as any_synapse,
-        average_synapse as average_synapse,
-        pooled_shape as pooled_shape,
-        spread_synapse as spread_synapse,
-    )
-    from .receptive import (
-        Axis as Axis,
-        ProjectiveFields as ProjectiveFields,
-        axes as axes,
-        by_group as by_group,
-        groups_of as groups_of,
-        projective_fields as projective_fields,
-        source_channels as source_channels,
-    )
     from .relays import (
+        always_fires as always_fires,
         behind_pooling as behind_pooling,
+        can_split as can_split,
+        constant_source as constant_source,
         find_poolings as find_poolings,
         pooled_window as pooled_window,
+        real_network as real_network,
         relay_names as relay_names,
+        split_sum as split_sum,
         with_relays as with_relays,
         without_relays as without_relays,
     )
-    from .shifting import (
-        Shifting as Shifting,
-        delivered_counts as delivered_counts,
-        delivered_weights as delivered_weights,
-        saturated as saturated,
-        shift_rules as shift_rules,
-    )
-    from .splits import can_split as can_split, split_sum as split_sum
-    from .sums import sum_of_weights as sum_of_weights
     from .synapses import (
         NO_BORDER as NO_BORDER,
+        Axis as Axis,
         Border as Border,
         Conv2d as Conv2d,
         Dense as Dense,
         Pair as Pair,
+        ProjectiveFields as ProjectiveFields,
         Shape as Shape,
         Synapse as Synapse,
         apply_synapse as apply_synapse,
+        axes as axes,
+        by_group as by_group,
         compact as compact,
+        groups_of as groups_of,
         largest_per_channel as largest_per_channel,
         output_shape as output_shape,
         patches as patches,
         per_channel as per_channel,
         picture_shape as picture_shape,
+        projective_fields as projective_fields,
         real_weight as real_weight,
         scale_channels as scale_channels,
         scaled as scaled,
+        source_channels as source_channels,
         span as span,
         window as window,
     )
@@ -248,6 +232,10 @@ if TYPE_CHECKING:
         Arrival as Arrival,
         Diagonal as Diagonal,
         Value as Value,
+        any_synapse as any_synapse,
+        average_synapse as average_synapse,
+        pooled_shape as pooled_shape,
+        spread_synapse as spread_synapse,
     )
 else:
     __getattr__, __dir__ = door(__name__, __file__)

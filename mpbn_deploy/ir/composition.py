@@ -17,8 +17,19 @@ from math import gcd, prod
 import numpy as np
 
 from ..base import Array, NetworkError, record
-from .receptive import Axis, axes, source_channels
-from .synapses import Conv2d, Dense, Pair, Shape, Synapse, apply_synapse, output_shape, real_weight
+from .synapses import (
+    Axis,
+    Conv2d,
+    Dense,
+    Pair,
+    Shape,
+    Synapse,
+    apply_synapse,
+    axes,
+    output_shape,
+    real_weight,
+    source_channels,
+)
 
 Synapses = tuple[Synapse, ...]  # from one source to one target: their currents add
 

@@ -10,17 +10,18 @@ into one population add, which is how residual blocks are expressed.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field, replace
 from graphlib import CycleError, TopologicalSorter
 from math import prod
 from typing import Any, Generic, TypeVar, cast
 
+import numpy as np
 from typing_extensions import assert_never
 
-from ..base import LONGEST_NAME, Array, one_line, record
-from .neurons import Input
-from .synapses import Border, Conv2d, Dense, Shape, Synapse, output_shape
+from ..base import LONGEST_NAME, Array, one_line, record, remembered
+from .neurons import AnyNeuron, Input, value_range
+from .synapses import Border, Conv2d, Dense, Shape, Synapse, apply_synapse, output_shape
 
 NeuronT = TypeVar("NeuronT", covariant=True)  # a population of LIF neurons is one of neurons
 OtherT = TypeVar("OtherT")
@@ -268,3 +269,91 @@ def _order_problems(names: Sequence[str], connections: Sequence[Connection]) -> 
         for c in instant
         if place[c.source] > place[c.target]
     ]
+
+
+# Choose the narrowest float type that computes every sum of a connection, or of a population, exactly.
+
+
+EXACT_FLOAT32, EXACT_FLOAT64 = 2**24, 2**53  # below these, floats hold every integer
+
+Source = Population[Input | AnyNeuron]
+
+
+@remembered
+def ends(values: Array) -> tuple[Any, Any]:
+    """Return the smallest and the largest of some numbers and zero."""
+    return values.min(initial=0), values.max(initial=0)
+
+
+def magnitude(values: Array) -> int:
+    """Return the largest magnitude of integers; `np.abs` would leave the lowest one negative."""
+    least, most = ends(values)
+    return max(int(most), -int(least))
+
+
+def largest_sum(connection: Connection, source: Source) -> float:
+    """Return the largest sum of |weight * value| over the inputs of any neuron.
+
+    It bounds every partial sum, in any order of summation.
+    """
+    largest_value = max(map(abs, value_range(source.neuron)))
+    return largest_row(connection.synapse.weight) * largest_value
+
+
+@remembered
+def largest_row(weight: Array) -> float:
+    """Return the largest sum of |weight| over the inputs of any neuron."""
+    return float(np.abs(weight.astype(np.float64)).reshape(len(weight), -1).sum(axis=1).max())
+
+
+def largest_total(arrivals: Iterable[tuple[Connection, Source]]) -> float:
+    """Return the sum of the largest sums of all connections into a population, in the finest unit of them.
+
+    It bounds every partial sum of their currents too. Bounds of the state do not: currents of two connections
+    may be large and cancel each other, if no input is zero.
+    """
+    sums = [(connection.synapse.exponent, largest_sum(connection, source)) for connection, source in arrivals]
+    finest = min(exponent for exponent, _ in sums)
+    return sum(total * 2.0 ** (exponent - finest) for exponent, total in sums)
+
+
+def exact_float(largest: float) -> type[np.floating[Any]]:
+    """Return the narrowest float type that holds every integer up to a sum; `IntNetwork` has none beyond."""
+    return np.float32 if largest < EXACT_FLOAT32 else np.float64
+
+
+# Bound the sum of synapses that enters a population in one time step.
+
+
+Interval = tuple[Array, Array]
+
+
+def synapse_interval(network: Network[AnyNeuron], target: str) -> Interval:
+    """Return the interval of the sum of synapses in one step, per neuron of `target`."""
+    shape = network.layer(target).shape
+    low, high = np.zeros(shape), np.zeros(shape)
+    for connection in network.entering(target):
+        synapse, source = connection.synapse, network.population(connection.source)
+        smallest, largest = value_range(source.neuron)
+        if connection.delay:  # nothing arrives before the delay has passed
+            smallest, largest = min(smallest, 0), max(largest, 0)
+        plus, minus = (
+            sum_of_weights(replace(synapse, weight=part), source.shape).reshape(shape)
+            for part in (np.maximum(synapse.weight, 0), np.minimum(synapse.weight, 0))
+        )
+        low += plus * smallest + minus * largest
+        high += plus * largest + minus * smallest
+    return low, high
+
+
+def sum_of_weights(synapse: Synapse, source: Shape) -> Array:
+    """Return the input of each neuron when every source sends a one.
+
+    Zero padding sends nothing, so neurons at a border have fewer terms. The input channels of a kernel can
+    be summed first, because all of them read the same picture of ones.
+    """
+    if isinstance(synapse, Conv2d):
+        together = synapse.weight.sum(axis=1, keepdims=True, dtype=np.float64)
+        synapse, source = replace(synapse, weight=together, groups=1), (1, *source[1:])
+    total: Array = apply_synapse(synapse, np.ones((1, *source)))[0]
+    return total

@@ -15,10 +15,8 @@ import numpy as np
 from typing_extensions import assert_never
 
 from ..base import Array, record
-from .folded import FloatPopulation, FoldedNetwork
-from .graph import Population
-from .integer import IntNetwork, IntPopulation
-from .modulators import Modulator, modulator
+from .graph import Connection, Population, largest_sum
+from .networks import FloatPopulation, FoldedNetwork, IntNetwork, IntPopulation
 from .neurons import (
     DECAY_ONE,
     STATE_EXPONENT,
@@ -38,11 +36,99 @@ from .neurons import (
     Relay,
     Sigma,
     SigmaDelta,
+    SigmaDeltaNeuron,
     SoftLif,
     Xylo,
     varies,
 )
-from .overflow import clipped_voltage, wrapped_current
+from .synapses import Conv2d
+
+# The update of sigma-delta neurons, which send the changes of an activation instead of spikes.
+#
+# `modulator` returns the parameters of a population, and `Modulator` computes with them. The emulator and
+# Lava's layers have faster versions, tested against this one.
+
+
+NOTHING = np.zeros(1, np.int64)
+
+
+@record
+class Modulator:
+    """The parameters of a population. In each time step, in this order:
+
+        sigma     <- sigma + unit * sum of synapses; or without sigma, if it does not accumulate
+        activation = sigma + bias, at least zero if it is rectified
+        change     = activation - encoded
+        message    = floor(change / 2**shift) where |change| >= threshold, else 0
+        encoded   <- activation where |change| >= threshold
+
+    The state (encoded, sigma) is zero before the first step of each sample. Without a threshold, nothing is
+    sent.
+    """
+
+    unit: int  # a weight of one, in units of the state
+    accumulates: bool
+    bias: Array
+    rectified: bool
+    threshold: Array | None
+    shift: int
+    limit: int = STATE_LIMIT  # the largest magnitude of a state
+
+    def at(self, step: int) -> Modulator:
+        """Return the modulator of one time step: the same in all."""
+        return self
+
+    @property
+    def graded(self) -> bool:
+        return self.threshold is not None
+
+    def integrate(self, state: tuple[Array, Array], arriving: Array) -> tuple[Array, Array]:
+        """Return the state before it sends; `arriving` is unit * sum of synapses."""
+        encoded, sigma = state
+        return encoded, sigma + arriving if self.accumulates else arriving
+
+    def fire(self, state: tuple[Array, Array]) -> tuple[tuple[Array, Array], Array]:
+        """Return the state after it has sent, and the messages; zeros are not sent."""
+        encoded, sigma = state
+        if self.threshold is None:
+            return state, np.zeros_like(sigma)
+        activation = sigma + self.bias
+        if self.rectified:
+            activation = np.maximum(activation, 0)
+        change: Array = activation - encoded
+        sends = np.abs(change) >= self.threshold
+        messages: Array = np.where(sends, change >> self.shift, 0)
+        return (np.where(sends, activation, encoded), sigma), messages
+
+
+def modulator(neuron: SigmaDeltaNeuron) -> Modulator:
+    """Return the modulator of a neuron."""
+    match neuron:
+        case Delta():
+            exponent = neuron.message_exponent + neuron.state_exponent
+            return Modulator(
+                unit=2**exponent,
+                accumulates=False,
+                bias=NOTHING,
+                rectified=False,
+                threshold=neuron.threshold.astype(np.int64) << exponent,
+                shift=neuron.state_exponent,
+            )
+        case SigmaDelta():
+            exponent = neuron.message_exponent + neuron.state_exponent
+            return Modulator(
+                unit=1,
+                accumulates=True,
+                bias=neuron.bias.astype(np.int64) << exponent,
+                rectified=True,
+                threshold=neuron.threshold.astype(np.int64) << exponent,
+                shift=neuron.state_exponent,
+            )
+        case Sigma():
+            return Modulator(unit=1, accumulates=True, bias=NOTHING, rectified=False, threshold=None, shift=0)
+        case _:
+            assert_never(neuron)
+
 
 AnyNetwork = IntNetwork | FoldedNetwork  # the networks that can be executed
 AnyPopulation = IntPopulation | FloatPopulation
@@ -296,3 +382,51 @@ def firing(network: AnyNetwork) -> Iterator[Population[FiringNeuron] | Populatio
     for population in network.layers:
         if (found := spiking(population)) is not None:
             yield found
+
+
+# What becomes of numbers that leave their width, as Lava's fixed-point models compute it.
+#
+# A network that we quantized never overflows: its reference raises instead. A network from elsewhere may, and
+# has no better definition than Lava's (lava-nc 0.10, `proc/conv/models.py` and `proc/lif/models.py`):
+#
+#     sum of a convolution    wraps at 24 bits, in units of the finest weight that enters the population
+#     sum of a matrix         32 bits
+#     current                 32 bits, and beyond +-2**23 it is moved by 2**24 toward zero, once
+#     voltage                 32 bits, and clips at +-(2**23 - 1), again after the subtraction of a soft reset
+
+
+HALF = STATE_LIMIT + 1  # 2**23
+WORD = 2**32
+
+
+def wrapped(values: Array, size: float) -> Array:
+    """Return the values, changed by multiples of `size` to at least -size / 2 and below size / 2."""
+    kept: Array = (values + size // 2) % size - size // 2
+    return kept
+
+
+def wrapped_current(current: Array) -> Array:
+    """Return a current after Lava's single wrap, which leaves those beyond 3 * 2**23 too large."""
+    held = wrapped(current, WORD)
+    lowered = np.where(held > HALF, held - 2 * HALF, held)
+    return np.where(held <= -HALF, held + 2 * HALF, lowered)
+
+
+def clipped_voltage(voltage: Array) -> Array:
+    """Return a voltage within its limits."""
+    return np.clip(wrapped(voltage, WORD), -STATE_LIMIT, STATE_LIMIT)
+
+
+def wide_sums(network: IntNetwork, population: str) -> dict[Connection, float]:
+    """Return the convolutions into a population whose sums may leave 24 bits, and the modulus of each."""
+    if not network.foreign:
+        return {}
+    entering = network.entering(population)
+    finest = 2.0 ** min((connection.synapse.exponent for connection in entering), default=0)
+    return {
+        connection: 2 * HALF * finest
+        for connection in entering
+        if isinstance(connection.synapse, Conv2d)
+        and largest_sum(connection, network.population(connection.source)) * 2.0**connection.synapse.exponent
+        >= HALF * finest
+    }

@@ -10,17 +10,15 @@ Inside the body, time steps are part of the batch dimension: every layer sees [t
 first. Ordinary torch layers therefore work unchanged, batch norm after a convolution averages over batch and
 time as in the paper, and only LIF separates the time steps.
 
-    neuron      LIF and MPBN                       network     SpikingNetwork and ModelCard
-    scan        all time steps of LIF, with        norm        batch norm, also across processes
-                a handwritten backward             surrogate   surrogate gradients
-    recurrent   RecurrentLIF                       feedback    its loop, forward and backward
-    kinds       the options of LIF by name         timed       base class of layers that separate time steps
-    pool        SpikePool, max pooling of spikes   zoo/        network architectures
-    compiled    all of these in training, by       kernels     loops over memory, compiled by Numba
-                compiled loops                     layout      memory layouts of activations
-    parameters  the constants of neurons           xylo        XyloLIF, to train for SynSense's Xylo
-    step_norms  tdBN, TEBN, BNTT, TAB and PSP-BN
-    graded      GradedLIF, integer spikes
+    neuron         LIF and MPBN, RecurrentLIF, SpikePool, SpikingNetwork and ModelCard
+    scan           all time steps of LIF, with a handwritten backward
+    norm           batch norm, also across processes; surrogate gradients, their loop, constants of neurons
+    step_norms     tdBN, TEBN, BNTT, TAB and PSP-BN
+    other_neurons  GradedLIF, integer spikes; XyloLIF, to train for SynSense's Xylo
+    kinds          the options of LIF by name
+    compiled       all of these in training, by compiled loops, and memory layouts of activations
+    kernels        loops over memory, compiled by Numba
+    zoo/           network architectures
 """
 
 from typing import TYPE_CHECKING
@@ -29,13 +27,6 @@ from ..base import door
 
 if TYPE_CHECKING:
     from .compiled import check_compiled as check_compiled, compiled_norms as compiled_norms
-    from .feedback import Feedback as Feedback, Loop as Loop
-    from .graded import (
-        GradedLIF as GradedLIF,
-        Levels as Levels,
-        RepeatChannels as RepeatChannels,
-        SumChannels as SumChannels,
-    )
     from .kinds import (
         ELEMENT_EPSILON as ELEMENT_EPSILON,
         MPBN_EPSILON as MPBN_EPSILON,
@@ -51,11 +42,29 @@ if TYPE_CHECKING:
         NeuronOptions as NeuronOptions,
         NormKind as NormKind,
     )
-    from .network import ModelCard as ModelCard, SpikingNetwork as SpikingNetwork
-    from .neuron import LIF as LIF, MPBN as MPBN
-    from .norm import synchronized_batch_norm as synchronized_batch_norm
-    from .pool import SpikePool as SpikePool
-    from .recurrent import RecurrentLIF as RecurrentLIF
+    from .neuron import (
+        LIF as LIF,
+        MPBN as MPBN,
+        ModelCard as ModelCard,
+        RecurrentLIF as RecurrentLIF,
+        SpikePool as SpikePool,
+        SpikingNetwork as SpikingNetwork,
+    )
+    from .norm import (
+        Feedback as Feedback,
+        Loop as Loop,
+        TimedLayer as TimedLayer,
+        synchronized_batch_norm as synchronized_batch_norm,
+    )
+    from .other_neurons import (
+        GradedLIF as GradedLIF,
+        Levels as Levels,
+        RepeatChannels as RepeatChannels,
+        SpikeCount as SpikeCount,
+        StepDelay as StepDelay,
+        SumChannels as SumChannels,
+        XyloLIF as XyloLIF,
+    )
     from .step_norms import (
         BNTT as BNTT,
         PSPBN as PSPBN,
@@ -68,7 +77,5 @@ if TYPE_CHECKING:
         static_steps as static_steps,
         without_norm as without_norm,
     )
-    from .timed import TimedLayer as TimedLayer
-    from .xylo import SpikeCount as SpikeCount, StepDelay as StepDelay, XyloLIF as XyloLIF
 else:
     __getattr__, __dir__ = door(__name__, __file__)

@@ -23,13 +23,12 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from ..base import MissingPackageError, OptionError
-from .layout import has_channels_last, in_layout_of, steps_of
-from .norm import Norm, check_batch, norm_of
-from .surrogate import Surrogate, rectangle, scaled_tanh, wide_rectangle
+from .norm import Norm, Surrogate, check_batch, norm_of, rectangle, scaled_tanh, wide_rectangle
 
 if TYPE_CHECKING:
     from .kernels import Affine, Neuron
-    from .parameters import LIFParameters
+    from .norm import LIFParameters
+
 
 Array = NDArray[Any]
 Float = type[np.floating[Any]]
@@ -373,3 +372,30 @@ def pool_gradient(gradient: Tensor, node: Any) -> Tensor:
     for norm, given, v, result in zip(node.norms, *parts, strict=True):
         load_kernels().pool_gradient(given, v, norm, result, threads)
     return by_spike
+
+
+# Memory layouts of activations, [timesteps * batch, ...].
+
+
+def steps_of(values: Tensor, timesteps: int) -> Tensor:
+    """Reshape [timesteps * batch, ...] to [timesteps, batch, ...]."""
+    return values.view(timesteps, -1, *values.shape[1:])
+
+
+def has_channels_last(x: Tensor) -> bool:
+    """Return whether the channels of a pixel, or of a sample without pixels, are neighbors in memory."""
+    if x.dim() == 4:
+        return x.is_contiguous(memory_format=torch.channels_last)
+    return x.dim() == 2 and x.is_contiguous()
+
+
+def dense(x: Tensor) -> Tensor:
+    """Return x contiguous, in whichever of torch's two memory formats it has."""
+    return x if has_channels_last(x) else x.contiguous()
+
+
+def in_layout_of(model: Tensor, values: Tensor) -> Tensor:
+    """Copy values to the memory layout of `model`; the next layer may return gradients in another."""
+    if values.stride() == model.stride():
+        return values
+    return torch.empty_like(model, dtype=values.dtype).copy_(values)

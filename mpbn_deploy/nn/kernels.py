@@ -24,7 +24,7 @@ from numpy.polynomial import Chebyshev, Polynomial
 from numpy.typing import NDArray
 
 from ..base import announce
-from .surrogate import TEMPERATURE
+from .norm import TEMPERATURE
 
 MAY_COMPILE = not config.DISABLE_JIT
 Array = NDArray[Any]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from math import isfinite, prod
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import max_pool2d
 
 from ..base import OptionError, did_you_mean
-from .feedback import Feedback
+from ..ir import InputFormat, shape_for, timestep_problems
+from . import compiled
 from .kinds import (
     MPBN_EPSILON,
     MPBN_GAINS,
@@ -19,11 +23,83 @@ from .kinds import (
     RESETS,
     SURROGATE_NAMES,
 )
-from .norm import Norm, Observer, norm_of
-from .parameters import LIFParameters
-from .scan import scan
-from .surrogate import SURROGATES
-from .timed import TimedLayer
+from .norm import SURROGATES, Feedback, LIFParameters, Norm, Observer, TimedLayer, norm_of, run_eagerly
+from .scan import is_compiled, normalized_membranes, scan, scan_node
+
+# SpikingNetwork: normalizes raw inputs, repeats them over time, and averages the body's outputs.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelCard:
+    """How the body is built, what the outputs mean, and how the network was trained."""
+
+    architecture: str
+    arguments: dict[str, Any] = field(default_factory=dict)
+    class_names: tuple[str, ...] = ()
+    training: dict[str, Any] = field(default_factory=dict)
+
+
+class SpikingNetwork(nn.Module):
+    """logits = mean over time steps of body(normalized inputs) (Eq. 3).
+
+    Inputs are raw values, [batch, *shape] (constant over time) or [batch, timesteps, *shape], and are
+    normalized per channel: (x - mean) / deviation. The body sees [timesteps * batch, *shape].
+    """
+
+    def __init__(
+        self, body: nn.Module, *, timesteps: int, input_format: InputFormat, card: ModelCard | None = None
+    ) -> None:
+        super().__init__()
+        self.body = body
+        self.input_format = input_format
+        self.card = card
+        self.timesteps = timesteps
+
+    @property
+    def timesteps(self) -> int:
+        """The number of time steps per sample; setting it updates every layer of the body."""
+        return self._timesteps
+
+    @timesteps.setter
+    def timesteps(self, timesteps: int) -> None:
+        if problems := timestep_problems(timesteps):
+            raise OptionError(f"{problems[0]}.")
+        self._timesteps = timesteps
+        for module in self.body.modules():
+            if isinstance(module, TimedLayer):
+                module.timesteps = timesteps
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return logits, [batch, classes]."""
+        shape = self.input_format.shape
+        given = shape_for(tuple(inputs.shape[1:]), shape)
+        inputs = inputs.reshape(len(inputs), *given)
+        if given not in (shape, (self.timesteps, *shape)):
+            raise OptionError(
+                f"inputs of shape {given} per sample; the network takes {shape}, or "
+                f"{(self.timesteps, *shape)} for inputs that change over time."
+            )
+        if not inputs.is_floating_point():
+            parameter = next(self.parameters(), None)
+            inputs = inputs.to(torch.get_default_dtype() if parameter is None else parameter.dtype)
+        if given == shape:
+            steps = self.normalize(inputs).expand(self.timesteps, *inputs.shape)
+        else:
+            steps = self.normalize(inputs.transpose(0, 1))
+        steps = steps.flatten(0, 1)
+        if self.training and steps.dim() == 4:  # convolutions and norms train fastest in this layout
+            steps = steps.contiguous(memory_format=torch.channels_last)
+        logits: Tensor = self.body(steps)
+        logits = logits.to(torch.promote_types(logits.dtype, torch.float32))  # half precision under autocast
+        return logits.view(self.timesteps, -1, *logits.shape[1:]).mean(0)
+
+    def normalize(self, inputs: Tensor) -> Tensor:
+        """Return (x - mean) / deviation, per channel."""
+        ones = [1] * (len(self.input_format.shape) - 1)
+        mean = torch.tensor(self.input_format.mean, dtype=inputs.dtype, device=inputs.device)
+        deviation = torch.tensor(self.input_format.deviation, dtype=inputs.dtype, device=inputs.device)
+        return (inputs - mean.view(-1, *ones)) / deviation.view(-1, *ones)
+
 
 LEAST_GAIN = 2.0**-10
 
@@ -190,3 +266,94 @@ class LIF(TimedLayer):
 def _expect(what: str, found: str, allowed: tuple[str, ...]) -> None:
     if found not in allowed:
         raise OptionError(f"LIF: no {what} {found!r}. {did_you_mean(found, allowed)}")
+
+
+# Recurrent layers: neurons that receive the spikes of their own layer, one time step later.
+
+
+class RecurrentLIF(LIF):
+    """LIF neurons with a synapse from their spikes to themselves. In each time step:
+
+        x_t <- x_t + recurrent(spike_(t-1))        (no spikes before the first step)
+
+    and then as `LIF`. With `shape` = features, the synapse is a matrix between all neurons; with `shape` =
+    (channels, height, width) it is a convolution with `kernel` x `kernel` weights per pair of channels,
+    padded with zeros to keep the shape. Neither has a bias.
+    """
+
+    def __init__(self, shape: int | tuple[int, ...], *, kernel: int | None = None, **neuron: Any) -> None:
+        super().__init__(shape, **neuron)
+        sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+        if len(sizes) == 1 and kernel is None:
+            self.recurrent: nn.Linear | nn.Conv2d = nn.Linear(sizes[0], sizes[0], bias=False)
+            return
+        if len(sizes) != 3 or kernel is None or kernel < 1 or kernel % 2 == 0:
+            raise OptionError(
+                f"RecurrentLIF: shape {sizes} with kernel {kernel}; features without a kernel, or (channels, "
+                "height, width) with an odd one, are needed."
+            )
+        self.recurrent = nn.Conv2d(sizes[0], sizes[0], kernel, padding=kernel // 2, bias=False)
+
+    @property
+    def feedback(self) -> Feedback:
+        """The recurrent synapse without its weight."""
+        if isinstance(self.recurrent, nn.Linear):
+            return Feedback(padding=None)
+        padding = self.recurrent.padding
+        assert isinstance(padding, tuple), "made so above"
+        return Feedback(padding=(padding[0], padding[1]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return spikes of the inputs' shape, [timesteps * batch, ...]."""
+        return self._fire(x, self.feedback, self.recurrent.weight)
+
+
+# Max pooling of spikes, with a gradient that follows the membranes.
+
+
+HALVES = ([2, 2], [2, 2], [0, 0], [1, 1], False)  # windows of 2 x 2 pixels that do not overlap
+
+
+class SpikePool(nn.MaxPool2d):
+    """nn.MaxPool2d of spikes: in each window, the gradient goes to the neuron with the highest membrane.
+
+    That neuron alone decides whether the window has a spike. nn.MaxPool2d cannot know it: the spikes of a
+    window are often equal, and it takes the first of them. Unless it is directly behind a LIF, this is
+    nn.MaxPool2d.
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Return the largest spike of each window."""
+        return run_eagerly(self._pool, input)
+
+    def _pool(self, input: Tensor) -> Tensor:
+        node = scan_node(input)
+        if node is None or self.return_indices:
+            pooled: Tensor = super().forward(input)
+        else:
+            pooled = _Pooled.apply(input, node, self)  # type: ignore[no-untyped-call]
+        return pooled
+
+
+class _Pooled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, spikes: Tensor, node: Any, pool: SpikePool) -> Tensor:
+        ctx.node = node
+        sizes = (pool.kernel_size, pool.stride, pool.padding, pool.dilation)
+        pairs = ([size] * 2 if isinstance(size, int) else list(size) for size in sizes)
+        ctx.geometry = (*pairs, pool.ceil_mode)
+        ctx.compiled = is_compiled(node) and ctx.geometry == HALVES and min(spikes.shape[2:]) > 1
+        pooled: Tensor = compiled.pool(spikes) if ctx.compiled else max_pool2d(spikes, *ctx.geometry)
+        return pooled
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        if ctx.compiled:
+            return compiled.pool_gradient(gradients[0], ctx.node), None, None
+        membranes = normalized_membranes(ctx.node)
+        _, highest = max_pool2d(membranes, *ctx.geometry, return_indices=True)
+        by_spike = torch.ops.aten.max_pool2d_with_indices_backward(
+            gradients[0].to(membranes.dtype), membranes, *ctx.geometry, highest
+        )
+        return by_spike.to(gradients[0].dtype), None, None

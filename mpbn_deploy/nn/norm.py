@@ -14,13 +14,35 @@ norm and the norm of a batch that is split over processes, for which torch's own
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import tanh
 from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
 from torch.autograd.function import once_differentiable
+from torch.nn import functional
+from torch.nn.grad import conv2d_weight
 
 from ..base import OptionError, record
+
+# The base class of layers that separate the time steps in a batch, and what torch.compile leaves to them.
+
+
+def run_eagerly(function: Callable[..., Tensor], *arguments: Any) -> Tensor:
+    """Call a function that torch.compile must not trace; it compiles the layers before and after it.
+
+    Neurons have a handwritten backward, and a SpikePool looks for its node in the autograd graph.
+    """
+    if torch.compiler.is_compiling():
+        return torch.compiler.disable(function)(*arguments)  # type: ignore[no-any-return, no-untyped-call]
+    return function(*arguments)
+
+
+class TimedLayer(nn.Module):
+    """A layer that takes [timesteps * batch, ...], time first; SpikingNetwork sets `timesteps`."""
+
+    timesteps: int = 0  # not set yet
+
 
 Observer = Callable[[Tensor], None]
 
@@ -218,3 +240,158 @@ def norm_of(
         synchronized=synchronized,
         observe=observe,
     )
+
+
+# Surrogate gradients: backward replaces the derivative of a spike, which is zero almost everywhere.
+#
+# Each function takes the gradient with respect to the spikes and the normalized membranes, and returns the
+# gradient with respect to these membranes.
+
+
+Surrogate = Callable[[Tensor, Tensor], Tensor]
+
+TEMPERATURE = 3.0  # of the tanh in the paper's code
+
+
+def rectangle(gradient: Tensor, membrane: Tensor) -> Tensor:
+    """gradient * (1 where 0 <= membrane <= 1, else 0): the surrogate of the paper (Eq. 12)"""
+    limits = torch.finfo(membrane.dtype)
+    # hardtanh's kernel needs one pass over memory but excludes 0 and 1, which the paper includes.
+    below_zero, above_one = -limits.tiny * limits.eps, 1 + limits.eps
+    inside: Tensor = torch.ops.aten.hardtanh_backward(gradient, membrane, below_zero, above_one)
+    return inside
+
+
+def wide_rectangle(gradient: Tensor, membrane: Tensor) -> Tensor:
+    """gradient * (1 where -1/2 < membrane < 3/2, else 0)
+
+    Of normalized membranes, 62% lie in that interval, and 34% in that of the paper: more neurons learn.
+    """
+    inside: Tensor = torch.ops.aten.hardtanh_backward(gradient, membrane, -0.5, 1.5)
+    return inside
+
+
+def scaled_tanh(gradient: Tensor, membrane: Tensor) -> Tensor:
+    """gradient * (d/dm [tanh(k (m - 1/2)) / (2 tanh(k / 2))] where 0 <= m <= 1, else 0): the paper's code
+
+    tanh(x) = 2 sigmoid(2 x) - 1, and torch computes a sigmoid six times as fast.
+    """
+    curve = (membrane - 0.5).mul_(2 * TEMPERATURE).sigmoid_()
+    slope = torch.ops.aten.sigmoid_backward(gradient, curve).mul_(2 * TEMPERATURE / tanh(TEMPERATURE / 2))
+    return rectangle(slope, membrane)
+
+
+SURROGATES: dict[str, Surrogate] = {"rectangle": rectangle, "tanh": scaled_tanh, "wide": wide_rectangle}
+
+
+# What crosses time steps in a recurrent layer, forward and backward.
+#
+#     current = current_leak * current + x + weight * (spike of the step before)
+#
+# `Feedback` is the synapse, a matrix or a convolution that keeps the shape; `Loop` follows the equation.
+
+
+@record
+class Feedback:
+    """drive = weight * spikes of the step before; `padding` is that of a convolution, None for a matrix"""
+
+    padding: tuple[int, int] | None
+    groups: int = 1
+
+    def drive(self, weight: Tensor, spikes: Tensor) -> Tensor:
+        """Return what arrives one step after the spikes."""
+        if self.padding is None:
+            return functional.linear(spikes, weight)
+        return functional.conv2d(spikes, weight, padding=self.padding, groups=self.groups)
+
+    def by_spikes(self, weight: Tensor, gradient: Tensor) -> Tensor:
+        """Return the gradient by the spikes, given that by the drive."""
+        if self.padding is None:
+            return gradient @ weight
+        return functional.conv_transpose2d(gradient, weight, padding=self.padding, groups=self.groups)
+
+    def by_weight(self, weight: Tensor, gradient: Tensor, spikes: Tensor) -> Tensor:
+        """Return the gradient by the weight, over all steps at once."""
+        if self.padding is None:
+            return gradient.T @ spikes
+        found: Tensor = conv2d_weight(  # type: ignore[no-untyped-call]
+            spikes, weight.shape, gradient, padding=self.padding, groups=self.groups
+        )
+        return found
+
+
+class Loop:
+    """The states of a recurrent layer that cross time steps; without feedback it changes nothing.
+
+    `decay` replaces the multiplication by the leak, and may change its argument, a copy.
+    """
+
+    def __init__(
+        self,
+        weight: Tensor | None,
+        feedback: Feedback | None,
+        leak: float,
+        decay: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
+        self.weight, self.feedback, self.leak, self.decay = weight, feedback, leak, decay
+        self.spike: Tensor | None = None  # of the step before
+        self.charge: Tensor | None = None  # the current of the step before
+        self.later: Tensor | None = None  # the gradient by the current of the step after
+
+    def current(self, arriving: Tensor) -> Tensor:
+        """Return the current, and remember it if it outlasts the step."""
+        if self.feedback is None or self.weight is None:
+            return arriving
+        if self.spike is not None:
+            arriving = arriving + self.feedback.drive(self.weight, self.spike)
+        if self.charge is not None:
+            if self.decay is None:
+                arriving = torch.add(arriving, self.charge, alpha=self.leak)
+            else:
+                arriving = arriving + self.decay(self.charge.clone())
+        self.charge = arriving if self.leak else None
+        return arriving
+
+    def by_spike(self, gradient: Tensor) -> Tensor:
+        """Return dL/dspike with what the spike causes in the step after."""
+        if self.feedback is None or self.weight is None or self.later is None:
+            return gradient
+        return gradient + self.feedback.by_spikes(self.weight, self.later)
+
+    def by_membrane(self, gradient: Tensor) -> Tensor:
+        """Return the gradient by a membrane, after changing it in place to that by the current."""
+        if self.feedback is None:
+            return gradient
+        kept = gradient
+        if self.leak and self.later is not None:
+            kept = gradient.clone()
+            gradient.add_(self.later, alpha=self.leak)
+        self.later = gradient
+        return kept
+
+    def by_weight(self, by_current: Tensor, spikes: Tensor) -> Tensor | None:
+        """Return dL/dweight, from all steps [timesteps, batch, ...]."""
+        if self.feedback is None or self.weight is None:
+            return None
+        if len(spikes) == 1:
+            return torch.zeros_like(self.weight)
+        later, sooner = by_current[1:].flatten(0, 1), spikes[:-1].flatten(0, 1)
+        return self.feedback.by_weight(self.weight, later, sooner)
+
+
+# What `scan` needs to know of neurons.
+
+
+@record
+class LIFParameters:
+    """The constants of LIF neurons over all time steps."""
+
+    timesteps: int
+    leak: float
+    current_leak: float
+    threshold: float
+    subtrahend: float | None  # of a soft reset
+    reset_is_constant: bool  # in backward
+    surrogate: Surrogate
+    norm: Norm | None
+    feedback: Feedback | None = None  # of a recurrent layer

@@ -41,11 +41,17 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from . import compiled
-from .feedback import Loop
-from .layout import dense, in_layout_of, steps_of
-from .norm import Moments, Norm, normalize, normalize_backward, normalize_with
-from .parameters import LIFParameters
-from .timed import run_eagerly
+from .compiled import dense, in_layout_of, steps_of
+from .norm import (
+    LIFParameters,
+    Loop,
+    Moments,
+    Norm,
+    normalize,
+    normalize_backward,
+    normalize_with,
+    run_eagerly,
+)
 
 
 def scan(

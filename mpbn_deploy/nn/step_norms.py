@@ -15,8 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from ..base import OptionError, record
-from .network import SpikingNetwork
-from .timed import TimedLayer
+from .neuron import SpikingNetwork
+from .norm import TimedLayer
 
 BNTT_EPSILON = 1e-4  # as in the official code; the others have torch's
 BatchNormLayer = nn.BatchNorm1d | nn.BatchNorm2d

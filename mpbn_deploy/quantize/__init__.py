@@ -2,18 +2,14 @@
 
 FoldedNetwork + HardwareProfile (+ calibration inputs) -> Quantized: IntNetwork and its rounding errors
 
-    stage            `quantize`: the steps below, in order
+    stage            `quantize`: the steps in order; calibration inputs; which poolings become relays
     scales           the grid of each population's integers: scales and weight exponents
     rounding         rounds to the grid and proves that no state can overflow
     calibrate        with data: the integers that flip the fewest spikes
-    joint_rounding   the mathematics of `calibrate`
-    samples          calibration inputs from a data set
+    joint_rounding   the mathematics of `calibrate`; weights that stay equal, for relays
     thresholds       few thresholds per core, or none below one, for chips with such limits
-                     (threshold_ranges, shared_thresholds)
-    voltage_samples  voltages of the float network, used to choose thresholds
+    voltage_samples  voltages of the float network, and the ranges of thresholds that they allow
     widths           --weight-bits auto: bits per layer
-    ties             weights that stay equal, for relays
-    pooling          which poolings become relays
     rounding_errors  Quantized, with the rounding errors of every population
     xylo             the same for Xylo, whose decays are shifts
     twin             the integer network as a torch module, for quantization-aware training
@@ -25,20 +21,8 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
-    from .pooling import (
-        express_pooling as express_pooling,
-        fewest_cores as fewest_cores,
-        messages_fit as messages_fit,
-    )
     from .rounding import round_without_overflow as round_without_overflow
     from .rounding_errors import Quantized as Quantized, RoundingErrors as RoundingErrors
-    from .samples import (
-        CALIBRATION_SAMPLES as CALIBRATION_SAMPLES,
-        CalibrationData as CalibrationData,
-        calibration_data as calibration_data,
-        load_calibration as load_calibration,
-        read_calibration as read_calibration,
-    )
     from .scales import (
         NumberFormats as NumberFormats,
         choose_grid as choose_grid,
@@ -46,11 +30,18 @@ if TYPE_CHECKING:
         constant_neurons as constant_neurons,
     )
     from .stage import (
+        CALIBRATION_SAMPLES as CALIBRATION_SAMPLES,
+        CalibrationData as CalibrationData,
+        calibration_data as calibration_data,
         check_overflow as check_overflow,
+        express_pooling as express_pooling,
+        fewest_cores as fewest_cores,
+        load_calibration as load_calibration,
+        messages_fit as messages_fit,
         quantize as quantize,
+        read_calibration as read_calibration,
         trained_integers as trained_integers,
     )
-    from .threshold_ranges import ThresholdLimits as ThresholdLimits
     from .thresholds import constant_channels as constant_channels
     from .twin import (
         QUANTIZED as QUANTIZED,
@@ -58,6 +49,7 @@ if TYPE_CHECKING:
         QuantizedNeurons as QuantizedNeurons,
         QuantizedSynapse as QuantizedSynapse,
     )
+    from .voltage_samples import ThresholdLimits as ThresholdLimits
     from .widths import Widths as Widths, check_widths as check_widths
     from .xylo import shifts_decays as shifts_decays
 else:

@@ -66,6 +66,7 @@ from .joint_rounding import (
     ROWS,
     ROWS_PER_INPUT,
     Places,
+    Tie,
     at_places,
     best_cut,
     current,
@@ -80,7 +81,6 @@ from .joint_rounding import (
 )
 from .rounding import overflow, round_population, with_fixed_threshold
 from .scales import FixedThresholds, Grid, NumberFormats, scale_limits
-from .ties import Tie
 
 FINER = (1.0, 1.15, 1.3, 1.5, 1.75, 2.0)  # scales tried, relative to the one at which the largest weight fits
 FEW_BITS = 7  # largest mantissa (4 bits) for which clipping on finer grids pays off

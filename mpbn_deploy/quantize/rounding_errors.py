@@ -39,9 +39,8 @@ from .scales import (
     weight_limits,
     widest,
 )
-from .threshold_ranges import ThresholdLimits, is_memoryless
 from .thresholds import constant_channels
-from .voltage_samples import threshold_range
+from .voltage_samples import ThresholdLimits, is_memoryless, threshold_range
 from .widths import Widths
 
 CLEAR_LEAK_ERROR = 1e-3  # more than 12 bits of a decay give

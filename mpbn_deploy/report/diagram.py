@@ -37,9 +37,8 @@ from ..ir import (
     sends,
     varies,
 )
-from .content import ReportContent
-from .formatting import dimensions, integer, percent, shortened
-from .svg import element, group, picture, rectangle, short, text
+from .summary import ReportContent
+from .svg import dimensions, element, group, integer, percent, picture, rectangle, short, shortened, text
 
 # All lengths in pixels; the box of row i is centred on y = TOP + i * ROW.
 TOP, ROW, BOX, LANE = 52.0, 82.0, 50.0, 34.0

@@ -20,17 +20,11 @@ from ..fit import FitReport, LayerFit, column, shown_resources
 from ..ir import STATE_LIMIT
 from ..quantize import RoundingErrors
 from ..verify import VerifyReport
-from .content import ReportContent
-from .core_map import core_map
-from .costs import costs
+from .costs import core_map, costs
 from .diagram import diagram_rows, network_diagram
-from .findings import shown_findings
-from .formatting import NONE, UNKNOWN, dimensions, integer, number, percent, percentage, plural
-from .histograms import threshold_lead, thresholds, weights
-from .lava_lines import lava_lines, reader_obstacle
-from .panels import arrange
-from .spikes import agreement, raster, rates
-from .summary import cards, pipeline, verdicts
+from .histograms import agreement, raster, rates, threshold_lead, thresholds, weights
+from .summary import ReportContent, cards, lava_lines, pipeline, reader_obstacle, shown_findings, verdicts
+from .svg import NONE, UNKNOWN, arrange, dimensions, integer, number, percent, percentage, plural
 
 WORST_CLASSES = 10  # and confusions: as many as are listed
 TEMPLATE, STYLE = "page.html.j2", "page.css"

@@ -2,15 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import field
+from math import prod
 from typing import Literal
 
 from ..base import layer_name, record
 from ..data import RANDOM
-from ..fit import by_rule, conditions, headline
-from ..ir import STATE_LIMIT
+from ..fit import FitReport, by_rule, conditions, headline
+from ..fit.rules import Finding
+from ..hardware import HardwareProfile
+from ..ir import (
+    STATE_LIMIT,
+    Conv2d,
+    FiringNeuron,
+    FoldedNetwork,
+    IntNetwork,
+    Population,
+    SpikeCounts,
+    Trace,
+    fires,
+    firing,
+    modulating,
+)
+from ..quantize import RoundingErrors, Widths
 from ..verify import VerifyReport
-from .content import ReportContent
-from .formatting import NONE, UNKNOWN, byte_size, integer, percent, plural
+from .svg import NONE, UNKNOWN, byte_size, integer, percent, plural, population_colors
+
+# Everything the report page shows: the results of all stages.
+
+
+@record
+class ReportContent:
+    """The results of one deployment.
+
+    `trace` is the integer network's execution of the first verified samples, and `counted` has its spikes on
+    all of them. `folded` is the network before quantization, and `trained_thresholds` are the thresholds
+    before folding, by population; `normalized` names the populations whose membrane-potential batch norm was
+    folded. `files` maps the files that store the network to their sizes in bytes; reading network.net back
+    gave the same integers. The page omits sections whose optional content is missing.
+    """
+
+    title: str
+    network: IntNetwork
+    profile: HardwareProfile
+    verify: VerifyReport
+    fit: FitReport
+    quantization: tuple[RoundingErrors, ...]
+    trace: Trace
+    counted: SpikeCounts
+    facts: Mapping[str, str]
+    folded: FoldedNetwork | None = None
+    trained_thresholds: Mapping[str, float] = field(default_factory=dict)
+    normalized: tuple[str, ...] = ()
+    files: Mapping[str, int] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()  # of all stages, for the user
+    widths: Widths | None = None
+
+    @property
+    def colors(self) -> dict[str, str]:
+        """The color of each population, the same in all figures."""
+        return population_colors([population.name for population in self.network.layers])
+
+    def spiking(self) -> list[Population[FiringNeuron]]:
+        """Return the spiking populations."""
+        return list(firing(self.network))
+
+    def firing_rate(self) -> float | None:
+        """Return the mean spikes per neuron and time step; None without spiking populations."""
+        names = [population.name for population in self.spiking()]
+        size = self.counted.samples * self.network.timesteps * sum(p.size for p in self.spiking())
+        return sum(float(self.counted.per_step[name].sum()) for name in names) / size if size else None
+
 
 Tone = Literal["good", "bad", "unknown", ""]
 
@@ -214,3 +277,96 @@ def _overflow_card(report: VerifyReport) -> Card:
     value = "impossible" if largest <= STATE_LIMIT else "possible"
     note = f"at most {percent(largest / STATE_LIMIT)} of the range"
     return Card(label="overflow of 24-bit states", value=value, note=note)
+
+
+# Findings grouped by design rule; the page shows the first ones of each rule and collapses the rest.
+
+
+SHOWN = 4  # per rule; the rest are in a closed <details> element
+
+
+@record
+class ShownFindings:
+    """The findings of one rule, divided into shown and collapsed ones."""
+
+    rule: str
+    shown: tuple[Finding, ...]
+    collapsed: tuple[Finding, ...]
+
+
+def shown_findings(report: FitReport, severity: str) -> list[ShownFindings]:
+    """Return the findings of one severity, rule by rule."""
+    return [
+        ShownFindings(rule=group.rule, shown=group.findings[:SHOWN], collapsed=group.findings[SHOWN:])
+        for group in by_rule(report, (severity,))
+    ]
+
+
+# The lines of Python that run an exported network.net in lava-dl's own reader.
+
+
+_LINES = """\
+import numpy as np
+from mpbn_deploy.execute.lava import load_netx  # imports Lava on Python 3.11 and newer
+
+Network = load_netx().Network  # on Python 3.10 also: from lava.lib.dl.netx.hdf5 import Network
+from lava.magma.core.run_conditions import RunSteps
+from lava.magma.core.run_configs import Loihi2SimCfg
+from lava.proc.io.source import RingBuffer
+
+network = Network("network.net", input_message_bits={bits}, reset_interval={timesteps}, reset_offset=1)
+source = RingBuffer(data=np.load("samples.npy"))  # one sample of yours, {shape}: {axes}, time step
+source.s_out.connect(network.inp){recording}
+network.run(condition=RunSteps(num_steps={steps}), run_cfg=Loihi2SimCfg(select_tag="fixed_pt"))
+print({output}
+network.stop()"""
+_RECORDING = """
+from lava.proc.io.sink import RingBuffer as Recording
+recording = Recording(shape=network.out.shape, buffer={steps})
+network.out.connect(recording.a_in)"""
+_VOLTAGES = "network.layers[-1].neuron.v.get().astype(int))  # the output: the voltage of the readout"
+_COUNTS = "recording.data.get()[..., {depth}:].sum(axis=-1).astype(int))  # the output: the number of spikes"
+
+
+def reader_obstacle(network: IntNetwork, report: VerifyReport) -> str | None:
+    """Return why lava-dl's reader alone does not run the network; None if the lines below do."""
+    if report.stock_reader_obstacle is not None:
+        return report.stock_reader_obstacle
+    for population in network.layers:
+        if modulating(population.neuron) is not None:
+            return f"{population.name}: sigma-delta neurons, which lava-dl never resets"
+    return None
+
+
+def lava_lines(network: IntNetwork) -> str:
+    """Return the lines that print the output of one sample.
+
+    A layer at depth d sees the stream d steps late, so the last layer ends its sample after as many more
+    steps as there are layers.
+    """
+    depth, timesteps = len(network.layers), network.timesteps
+    steps, counted = timesteps + depth, fires(network.output.neuron)
+    shape, axes = _sample(network)
+    return _LINES.format(
+        bits=_message_bits(network),
+        timesteps=timesteps,
+        steps=steps,
+        shape=(*shape, timesteps),
+        axes=axes,
+        recording=_RECORDING.format(steps=steps) if counted else "",
+        output=_COUNTS.format(depth=depth) if counted else _VOLTAGES,
+    )
+
+
+def _sample(network: IntNetwork) -> tuple[tuple[int, ...], str]:
+    """Return the shape of an input in lava-dl's reader, and the names of its axes."""
+    shape = network.input.shape
+    if isinstance(network.connections[0].synapse, Conv2d):
+        return shape[::-1], "x, y, channel"
+    return (prod(shape),), "feature" if len(shape) == 1 else "pixel (channel, y, x)"
+
+
+def _message_bits(network: IntNetwork) -> int:
+    """Return the bits of a signed message that holds every input value."""
+    allowed = network.input_range
+    return max(allowed.maximum, -allowed.minimum).bit_length() + 1

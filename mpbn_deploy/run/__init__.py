@@ -2,8 +2,8 @@
 
 IntNetwork + samples -> predictions, accuracy and speed
 
-    stage      `run`: in this process, or on the workers of a cluster
-    command    what the command does with its options; __main__ defines them
+    command    `run`: in this process, or on the workers of a cluster; what the command does with its
+               options; __main__ defines them
 """
 
 from typing import TYPE_CHECKING
@@ -11,6 +11,6 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
-    from .stage import run as run
+    from .command import run as run
 else:
     __getattr__, __dir__ = door(__name__, __file__)

@@ -11,32 +11,37 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..base import OptionError, Outcome, announce, check_writable, keep_freed_memory, option_name
 from ..checkpoint import load_model
 from ..data import DataSet, as_spike_counts, load_dataset
-from ..formats.options import AUTO
+from ..fold import fold, offset_inputs
+from ..formats.options import AUTO, Auto
+from ..frontend import trace
 from ..hardware import HardwareProfile, load_profile
-from ..ir import XYLO_INPUT_SPIKES
-from ..nn import (
-    NEURON_DEFAULTS,
-    XYLO_DEFAULTS,
-    SpikingNetwork,
-    XyloLIF,
-    static_steps,
-)
+from ..ir import XYLO_INPUT_SPIKES, InputFormat
+from ..nn import NEURON_DEFAULTS, XYLO_DEFAULTS, ModelCard, SpikingNetwork, XyloLIF, static_steps
 from ..nn.zoo import ARCHITECTURES
-from ..quantize import QuantizedBody
+from ..quantize import (
+    QUANTIZED,
+    NumberFormats,
+    QuantizedBody,
+    ThresholdLimits,
+    calibration_data,
+    choose_offset,
+    quantize,
+)
 from .files import files_beside, resume_file, settings_to_resume
 from .loop import KEPT_NOTES
-from .precision import fastest_precision
-from .processes import is_first_process, join_process_group, select_device
-from .quantized import quantized_rate, quantized_twin
+from .optimizer import fastest_precision, is_first_process, join_process_group, select_device
 from .settings import (
     DEFAULT_TIMESTEPS,
     FINE_TUNING_RATE,
+    FULL_RATE_BITS,
     NO_MUON_FOR_INTEGERS,
+    QUANTIZED_RATE,
     RECIPES,
     XYLO_RECIPE,
     Building,
@@ -307,3 +312,58 @@ def _advice_when_interrupted(out: Path) -> Iterator[None]:
         if is_first_process() and resume_file(out).exists():
             announce("The same command with --resume continues after the last complete epoch.")
         raise
+
+
+# Convert a trained network to its integer twin, from which quantization-aware training starts.
+#
+# The network is folded and quantized with calibration, as `export` does. The twin starts as exactly that
+# integer network, and training changes its integers (quantize/twin.py).
+
+
+def quantized_rate(weight_bits: int) -> float:
+    """rate * 2**(4 - bits) below 4 bits, where the latent weight must move further to change an integer"""
+    return QUANTIZED_RATE * 2.0 ** max(FULL_RATE_BITS - weight_bits, 0)
+
+
+def quantized_twin(
+    model: SpikingNetwork,
+    profile: HardwareProfile,
+    weight_bits: int | None,
+    dataset: DataSet,
+    input_offset: int | Auto = AUTO,
+) -> SpikingNetwork:
+    """Return a trainable integer network, quantized with calibration on the first training samples.
+
+    Its body takes inputs minus the offset.
+    """
+    if isinstance(model.body, QuantizedBody):
+        raise OptionError("the network to start from is quantized already; start from the one before.")
+    formats, folded = NumberFormats.of(profile, weight_bits), fold(trace(model))
+    offset = choose_offset(folded, formats) if input_offset == AUTO else input_offset
+    folded = offset_inputs(folded, offset)
+    inputs = folded.input_range.presented(calibration_data(folded, dataset).inputs)
+    announce(f"quantize: to the formats of {profile.name}")
+    quantized = quantize(folded, profile, inputs, weight_bits=weight_bits, pooling="composed")
+    for note in quantized.notes:
+        announce(f"note: {note}")
+    body = QuantizedBody.of(quantized.network, formats, inputs)
+    if ThresholdLimits.of(profile, "own", formats).bind:
+        body.freeze_thresholds()  # few per core, or none below one: what quantization chose must stay
+    given, card = model.input_format, model.card
+    return SpikingNetwork(
+        body,
+        timesteps=model.timesteps,
+        # Raw values go in, less the offset: the rest of their normalization is in the weights.
+        input_format=InputFormat(
+            shape=given.shape,
+            minimum=given.minimum,
+            maximum=given.maximum,
+            mean=np.full(1, offset),
+            deviation=np.ones(1),
+        ),
+        card=ModelCard(
+            architecture=QUANTIZED,
+            arguments={"structure": body.structure},
+            class_names=() if card is None else card.class_names,
+        ),
+    )

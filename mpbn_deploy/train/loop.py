@@ -8,25 +8,23 @@ the network is trained, evaluated and saved as a network of one time step.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, replace
-from math import cos, pi
-from typing import Any
+from math import cos, isfinite, pi
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy, kl_div, log_softmax
+from torch.nn.functional import cross_entropy, kl_div, log_softmax, pad
 
-from ..base import OptionError, announce, track
-from ..data import DataSet, Split, center_crop
+from ..base import OptionError, announce, did_you_mean, record, track
+from ..data import POLICY_DRAWS, DataSet, Split, autoaugmented, center_crop
 from ..nn import MPBN, SpikingNetwork
 from ..quantize import QuantizedBody
-from .batching import batches, read_samples
 from .files import TrainingFiles, TrainingState
-from .health import GradientNorms, check_health
-from .processes import SINGLE_PROCESS, ProcessGroup, model_to_train
+from .optimizer import SINGLE_PROCESS, ProcessGroup, model_to_train
 from .settings import Epoch, Training
 
 EVALUATION_BATCH = 256
@@ -257,3 +255,184 @@ def deterministic() -> Iterator[None]:
     finally:
         torch.use_deterministic_algorithms(before[0])
         memory.fill_uninitialized_memory = before[1]
+
+
+# Stop a training run that has diverged, before it reports success.
+#
+# Norms hide the damage: a network whose running variance is 1e23 still classifies, but cannot be deployed.
+
+
+LARGEST = 1e6
+STATISTICS = {"running_mean": LARGEST, "running_var": LARGEST**2}
+
+
+@record
+class GradientNorms:
+    """The norms of the gradients of an epoch's steps."""
+
+    median: float
+    largest: float
+
+    @property
+    def remedy(self) -> str:
+        """The limit that would clip only steps far from usual, if there were any."""
+        limit = 10 * self.median
+        if not limit < self.largest:
+            return ""
+        return (
+            f", or with --clip-gradient {limit:.2g}: of this epoch's gradients, the largest has a norm of "
+            f"{self.largest:.3g}, and half have less than {self.median:.2g}"
+        )
+
+
+def check_health(network: SpikingNetwork, gradients: GradientNorms) -> None:
+    """Raise an error that names the first parameter or statistic that is not finite or too large."""
+    statistics = [
+        (name, buffer) for name, buffer in network.body.named_buffers() if name.endswith(tuple(STATISTICS))
+    ]
+    has_mpbn = any(isinstance(module, MPBN) for module in network.modules())
+    norms = ", a larger --mpbn-epsilon" if has_mpbn else ""
+    for name, tensor in [*network.body.named_parameters(), *statistics]:
+        largest = float(tensor.detach().abs().max()) if tensor.numel() else 0.0  # nan if any is
+        allowed = STATISTICS.get(name.rpartition(".")[2], LARGEST)
+        if not largest <= allowed:
+            found = f"the largest magnitude is {largest:.3g}" if isfinite(largest) else "not finite"
+            raise OptionError(
+                f"{name}: {found} after this epoch; above {allowed:g}, training has diverged. "
+                f"Train with a lower --learning-rate{norms} or --reset-gradient detached{gradients.remedy}."
+            )
+
+
+# Batches of a training split: shuffled for every epoch, augmented, and split over processes.
+
+
+def batches(
+    dataset: DataSet,
+    size: int,
+    *,
+    seed: int,
+    epoch: int,
+    augmentation: str,
+    share: Callable[[Tensor], Tensor],
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield raw samples and labels of each batch of an epoch, or this process's share of them.
+
+    Seed and epoch determine order and augmentation. Samples that do not fill a batch are dropped; they
+    differ from epoch to epoch.
+    """
+    split = dataset.train
+    random = np.random.default_rng([seed, epoch])
+    order = torch.from_numpy(random.permutation(len(split)))
+    draws = torch.from_numpy(random.random((len(split), DRAWS), dtype=np.float32))
+    for start in range(0, len(split) - size + 1, size):
+        chosen = share(order[start : start + size])
+        inputs, labels = read_samples(split, chosen.numpy())
+        yield augment(augmentation, inputs, draws[chosen], *dataset.input_format.shape[1:]), labels
+
+
+def read_samples(split: Split, chosen: Any) -> tuple[Tensor, Tensor]:
+    """Return the samples and labels that a slice or an array of indices selects."""
+    return torch.from_numpy(np.array(split.inputs[chosen])), torch.from_numpy(np.array(split.labels[chosen]))
+
+
+# The paper's augmentation: random crop, flip, AutoAugment and cutout of images, roll of event frames.
+#
+# Each sample of each epoch gets its own row of DRAWS random numbers in 0..1, which alone determine its
+# augmentation: neither the batch nor the process that computes it matters.
+
+
+DRAWS = 5 + POLICY_DRAWS  # two for the crop, one for the flip, two for the cutout, and AutoAugment's
+PADDING = 4  # zeros around an image before it is cropped to its original size
+HOLE = 16  # side of the cutout in pixels, for an image of 32 x 32
+ROLL = 5  # maximum shift of event frames in pixels
+
+
+def augment(kind: str, samples: Tensor, draws: Tensor, *size: int) -> Tensor:
+    """Augment samples [batch, ..., channels, *, *] to [batch, ..., channels, height, width]."""
+    if kind not in KINDS:
+        raise OptionError(f"no augmentation named {kind!r}. {did_you_mean(kind, KINDS)}")
+    for change in KINDS[kind]:
+        samples = change(samples, draws, *size)
+    return samples
+
+
+def _center(samples: Tensor, _draws: Tensor, *size: int) -> Tensor:
+    """Crop the window in the middle."""
+    return cast(Tensor, center_crop(samples, (1, *size)))
+
+
+def _crop(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
+    """Crop a random window; images of the window's size are padded with zeros first."""
+    if samples.shape[-2:] == (height, width):
+        samples = pad(samples, [PADDING] * 4)
+    top = _choose(draws[:, 0], samples.shape[-2] - height + 1)
+    left = _choose(draws[:, 1], samples.shape[-1] - width + 1)
+    return _gather(samples, top[:, None] + torch.arange(height), left[:, None] + torch.arange(width))
+
+
+def _flip(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
+    """Mirror half of the samples horizontally."""
+    turned = (draws[:, 2] < 0.5).view(-1, *[1] * (samples.dim() - 1))
+    return torch.where(turned, samples.flip(-1), samples)
+
+
+def _cutout(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
+    """Zero a square around a random pixel; the square may extend beyond the image."""
+    rows = _inside(_choose(draws[:, 3], height), height, HOLE * height // 32)
+    columns = _inside(_choose(draws[:, 4], width), width, HOLE * width // 32)
+    hole = rows[:, :, None] & columns[:, None, :]
+    return samples.masked_fill(hole.view(len(hole), *[1] * (samples.dim() - 3), height, width), 0)
+
+
+def _autoaugment(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
+    """Apply AutoAugment to color pictures of bytes."""
+    if samples.dtype != torch.uint8 or samples.dim() != 4 or samples.shape[1] != 3:
+        raise OptionError(
+            f"AutoAugment changes color pictures, bytes of shape (3, {height}, {width}); samples are "
+            f"{samples.dtype} of shape {tuple(samples.shape[1:])}. Choose another --augmentation."
+        )
+    rows = zip(samples.numpy(), draws[:, -POLICY_DRAWS:].numpy(), strict=True)
+    return torch.from_numpy(np.stack([autoaugmented(picture, chances) for picture, chances in rows]))
+
+
+def _roll(samples: Tensor, draws: Tensor, height: int, width: int) -> Tensor:
+    """Shift all frames of a sample cyclically by the same offset of up to ROLL pixels."""
+    down = _choose(draws[:, 0], 2 * ROLL + 1) - ROLL
+    right = _choose(draws[:, 1], 2 * ROLL + 1) - ROLL
+    rows = (torch.arange(height) - down[:, None]) % height
+    columns = (torch.arange(width) - right[:, None]) % width
+    return _gather(samples, rows, columns)
+
+
+KINDS: dict[str, tuple[Callable[[Tensor, Tensor, int, int], Tensor], ...]] = {
+    "none": (_center,),
+    "flip": (_center, _flip),
+    "crop-flip": (_crop, _flip),
+    "crop-flip-cutout": (_crop, _flip, _cutout),
+    "crop-flip-autoaugment-cutout": (_crop, _flip, _autoaugment, _cutout),
+    "roll-flip": (_roll, _flip),
+}
+
+
+def _choose(draws: Tensor, count: int) -> Tensor:
+    """Map draws in 0..1 to integers 0 .. count - 1, uniformly."""
+    return (draws * count).long().clamp_(max=count - 1)
+
+
+def _inside(center: Tensor, size: int, hole: int) -> Tensor:
+    """Return a mask [batch, size] of the pixels in center - hole / 2 .. center + hole / 2 - 1."""
+    distance = torch.arange(size) - center[:, None]
+    return (distance >= -(hole // 2)) & (distance < hole - hole // 2)
+
+
+def _gather(samples: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """Select rows [batch, height] and columns [batch, width], different for each sample."""
+    batch = torch.arange(len(samples))
+    middle = samples.flatten(1, -3)
+    chosen = middle[
+        batch[:, None, None, None],
+        torch.arange(middle.shape[1])[:, None, None],
+        rows[:, None, :, None],
+        columns[:, None, None, :],
+    ]
+    return chosen.view(*samples.shape[:-2], rows.shape[1], columns.shape[1])

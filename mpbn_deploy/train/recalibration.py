@@ -25,12 +25,9 @@ from torch import Tensor
 from ..base import Array, Progress, announce, no_progress, progress_bar, record
 from ..data import DataSet, Split, subset
 from ..nn import LIF, SpikingNetwork
-from .augmentation import DRAWS, augment
-from .batching import read_samples
 from .files import TrainingState
-from .loop import evaluate
-from .norms import BatchNorm, norms_outside_neurons
-from .processes import ProcessGroup
+from .loop import DRAWS, augment, evaluate, read_samples
+from .optimizer import BatchNorm, ProcessGroup, norms_outside_neurons
 from .settings import Training
 
 SAMPLES = 2048

@@ -17,11 +17,9 @@ from ..fold import fold
 from ..frontend import foreign_neurons, trace
 from ..nn import LIF, NEURON_DEFAULTS, ModelCard, SpikingNetwork
 from ..quantize import QuantizedBody
-from .batching import read_samples
 from .files import TrainingFiles, TrainingState
-from .loop import deterministic, evaluate, note_on_card, run_epochs
-from .optimizer import make_optimizer
-from .processes import SINGLE_PROCESS, ProcessGroup
+from .loop import deterministic, evaluate, note_on_card, read_samples, run_epochs
+from .optimizer import SINGLE_PROCESS, ProcessGroup, make_optimizer
 from .recalibration import average_as_asked, norm_sites, recalibrate_as_asked
 from .settings import (
     DEFAULT_TIMESTEPS,

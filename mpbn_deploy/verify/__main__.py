@@ -8,7 +8,7 @@ import sys
 from ..base import Command, Execute, Options, add_network, add_options, main, option
 from ..execute.outside import ASKED
 from ..formats.options import Details, Executing, FileFacts, Verifying
-from .certificate import LAVA_CLAIM
+from .comparison import LAVA_CLAIM
 
 
 class Repeating(Options):

@@ -53,10 +53,8 @@ from ..ir import (
 )
 from ..nn import SpikingNetwork
 from ..quantize import QuantizedBody
-from .accuracy import Accuracy, Predictions, measure_accuracy
-from .beside import compared_beside
-from .certificate import LAVA_CLAIM
-from .comparison import Comparison, Comparisons, Mismatch, join_samples
+from .accuracy import Accuracy, Predictions, TwinExecutor, measure_accuracy
+from .comparison import LAVA_CLAIM, Comparison, Comparisons, Mismatch, join_samples
 from .drift import Drift, DriftMeter, PopulationDrift, measure_drift
 from .executions import (
     Executions,
@@ -65,13 +63,20 @@ from .executions import (
     compare_executions,
     compare_here,
     compare_shard,
+    compared_beside,
     join_executors,
 )
 from .flips import Flip
-from .floating import FloatingCheck, FloatingRun, check_floating_point, join_floating_checks
-from .folding import FoldCheck, check_fold, join_fold_checks
+from .folding import (
+    FloatingCheck,
+    FloatingRun,
+    FoldCheck,
+    check_floating_point,
+    check_fold,
+    join_floating_checks,
+    join_fold_checks,
+)
 from .lava_models import LAVA_STOCK
-from .twin import TwinExecutor
 
 MAKERS = EXECUTORS["xylosim"]
 MAX_SUSPECTS = 64  # test samples whose spikes are compared because PyTorch predicts another class

@@ -20,12 +20,11 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 import nir_graphs
 from networks import int_chain, int_loop, int_residual
 
-from mpbn_deploy.base import DeployError, hdf5_process
+from mpbn_deploy.base import DeployError, hdf5
 from mpbn_deploy.checkpoint import load_model
-from mpbn_deploy.checkpoint.safe_reading import read_safely
-from mpbn_deploy.checkpoint.safetensors_file import read_safetensors, safetensors_bytes
+from mpbn_deploy.checkpoint.safe_reading import read_safely, read_safetensors, safetensors_bytes
 from mpbn_deploy.data.own import read_own
-from mpbn_deploy.data.plain_pickle import read_plain_pickle
+from mpbn_deploy.data.reading import read_plain_pickle
 from mpbn_deploy.formats.folder import FORMAT, VERSION, read_manifest, seal
 from mpbn_deploy.formats.netx import read_netx, write_netx
 from mpbn_deploy.formats.nir import read_nir, write_nir
@@ -206,7 +205,7 @@ def outcome(kind, path):
 
 
 def main(folder, first, count, kinds):
-    hdf5_process.SECONDS = SECONDS
+    hdf5.SECONDS = SECONDS
     for kind in kinds:
         good = list(originals(kind, folder))
         for seed in range(first, first + count):

@@ -14,13 +14,13 @@ import pytest
 from json_schemas import check_json
 from networks import int_chain
 
-from mpbn_deploy.base import Outcome, ProfileError, commands, schemas, terminal
+from mpbn_deploy.base import Outcome, ProfileError, commands, records, terminal
 from mpbn_deploy.export.__main__ import COMMAND as EXPORT
 from mpbn_deploy.fit.__main__ import COMMAND as FIT
 from mpbn_deploy.formats.folder import MANIFEST_FILE
 from mpbn_deploy.formats.netx import write_netx
 from mpbn_deploy.hardware import load_profile
-from mpbn_deploy.hardware.problems import LARGEST_NUMBER
+from mpbn_deploy.hardware.keys import LARGEST_NUMBER
 from mpbn_deploy.train.__main__ import COMMAND as TRAIN
 from mpbn_deploy.verify.__main__ import COMMAND as VERIFY
 
@@ -88,7 +88,7 @@ def test_a_bug_of_ours_is_two_lines_and_a_log(where, as_json, capfd, tmp_path, m
     if where == "expand":
         command = replace(command, expand=fail)
     if where == "show":
-        monkeypatch.setattr(schemas, "marked_json", fail if not as_json else broken_once(schemas.marked_json))
+        monkeypatch.setattr(records, "marked_json", fail if not as_json else broken_once(records.marked_json))
         monkeypatch.setattr(terminal, "show_text", fail)
     assert commands.main(command, ["--json"] if as_json else []) == 70
     out, err = capfd.readouterr()

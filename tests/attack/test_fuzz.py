@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from mpbn_deploy.base import DeployError, hdf5_process
+from mpbn_deploy.base import DeployError, hdf5
 
 HERE = Path(__file__).parent
 KINDS = ("netx", "nir", "checkpoint", "safetensors", "manifest", "profile", "arrays", "pickle")
@@ -90,7 +90,7 @@ def test_mutated_files_are_read_or_rejected(tmp_path):
 def test_files_that_once_did_harm_are_rejected(path, tmp_path, monkeypatch):
     from fuzz_worker import SUFFIXES, read
 
-    monkeypatch.setattr(hdf5_process, "SECONDS", 1.0)
+    monkeypatch.setattr(hdf5, "SECONDS", 1.0)
     kind = path.name.split("-")[0]
     copy = tmp_path / f"copy{SUFFIXES.get(kind, '')}"
     copy.write_bytes(path.read_bytes())

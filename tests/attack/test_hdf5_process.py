@@ -11,7 +11,7 @@ import hostile_files
 import numpy as np
 import pytest
 
-from mpbn_deploy.base import FormatError, hdf5_process, read_tree, write_tree
+from mpbn_deploy.base import FormatError, hdf5, read_tree, write_tree
 from mpbn_deploy.formats.netx import read_netx
 
 GIGABYTE = 2**30
@@ -25,7 +25,7 @@ def good(tmp_path):
 @pytest.mark.parametrize("build", hostile_files.REJECTED, ids=lambda build: build.__name__)
 def test_expensive_files_are_rejected_within_a_gigabyte(tmp_path, build):
     path = build(tmp_path)
-    assert path.stat().st_size < hdf5_process.SMALL
+    assert path.stat().st_size < hdf5.SMALL
     started = time.monotonic()
     with pytest.raises(FormatError, match=hostile_files.REJECTED[build]) as caught:
         read_netx(path)
@@ -37,35 +37,35 @@ def test_expensive_files_are_rejected_within_a_gigabyte(tmp_path, build):
 
 def peak_of_the_process():
     """Return the most memory that the reading process had, in bytes."""
-    status = Path(f"/proc/{hdf5_process._process.process.pid}/status").read_text()
+    status = Path(f"/proc/{hdf5._process.process.pid}/status").read_text()
     return 1024 * int(status.split("VmHWM:")[1].split()[0])
 
 
 def test_a_file_that_hangs_is_given_up(tmp_path, monkeypatch, good):
-    monkeypatch.setattr(hdf5_process, "SECONDS", 1.0)
+    monkeypatch.setattr(hdf5, "SECONDS", 1.0)
     read_tree(good)
-    process = hdf5_process._process.process
+    process = hdf5._process.process
     with pytest.raises(FormatError, match=r"endless_heap.net: not read within 1 s") as caught:
         read_tree(hostile_files.endless_heap(tmp_path))
     assert "get another copy" in str(caught.value)
     assert process.returncode == -signal.SIGKILL
     assert "layer" in read_tree(good)
-    assert hdf5_process._process.process.pid != process.pid
+    assert hdf5._process.process.pid != process.pid
 
 
 def test_the_kernel_ends_a_file_that_hangs_when_its_command_is_gone(tmp_path, monkeypatch):
     """Were the command killed meanwhile, nobody would be left to give up."""
-    monkeypatch.setattr(hdf5_process, "SECONDS", 0.5)
-    reader = hdf5_process._ReadingProcess()
+    monkeypatch.setattr(hdf5, "SECONDS", 0.5)
+    reader = hdf5._ReadingProcess()
     path = hostile_files.endless_heap(tmp_path)
-    reader.connection.send((str(path), str(path), 0.5, hdf5_process.MEMORY))
+    reader.connection.send((str(path), str(path), 0.5, hdf5.MEMORY))
     reader.connection.close()
     assert reader.process.wait(timeout=60) == -signal.SIGXCPU
 
 
 def test_a_crash_of_the_library_is_one_message(good):
     read_tree(good)
-    process = hdf5_process._process.process
+    process = hdf5._process.process
     os.kill(process.pid, signal.SIGSEGV)
     with pytest.raises(FormatError, match=r"good.net: reading ended the HDF5 library \(exit code -11\)"):
         read_tree(good)
@@ -75,24 +75,24 @@ def test_a_crash_of_the_library_is_one_message(good):
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_fork_starts_a_process_of_its_own(good):
     read_tree(good)
-    before, exit_code = hdf5_process._process, 1
+    before, exit_code = hdf5._process, 1
     child = os.fork()
     if child == 0:
         try:
-            exit_code = 0 if "layer" in read_tree(good) and hdf5_process._process is not before else 1
-            hdf5_process._process.end()
+            exit_code = 0 if "layer" in read_tree(good) and hdf5._process is not before else 1
+            hdf5._process.end()
         finally:
             os._exit(exit_code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    assert "layer" in read_tree(good) and hdf5_process._process is before
+    assert "layer" in read_tree(good) and hdf5._process is before
 
 
 def test_another_process_takes_over_after_many_files(good, monkeypatch):
-    monkeypatch.setattr(hdf5_process, "MAX_READS", 2)
+    monkeypatch.setattr(hdf5, "MAX_READS", 2)
     processes = []
     for _ in range(4):
         read_tree(good)
-        processes.append(hdf5_process._process.process.pid)
+        processes.append(hdf5._process.process.pid)
     assert len(set(processes)) >= 2
 
 
@@ -119,8 +119,8 @@ def test_the_current_folder_is_not_imported_from(tmp_path, good, monkeypatch):
         (tmp_path / f"{name}.py").write_text("open('executed', 'w')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", ["", str(tmp_path), *sys.path])
-    reader = hdf5_process._ReadingProcess()
-    assert "layer" in reader.read(good, 10.0, hdf5_process.MEMORY)
+    reader = hdf5._ReadingProcess()
+    assert "layer" in reader.read(good, 10.0, hdf5.MEMORY)
     reader.end()
     assert not (tmp_path / "executed").exists()
 

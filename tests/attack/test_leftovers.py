@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mpbn_deploy.base import OptionError, leftovers, write_atomically
+from mpbn_deploy.base import OptionError, files, write_atomically
 from mpbn_deploy.formats.folder import FORMAT, MANIFEST_FILE, new_folder
 
 WRITE = """
@@ -124,14 +124,14 @@ def test_temporary_folders_of_killed_processes_are_removed(tmp_path, monkeypatch
     killed(tmp_path / "nothing", "temporary")
     assert len(names(tmp_path)) == 1
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    with leftovers.temporary_folder() as folder:
+    with files.temporary_folder() as folder:
         assert names(tmp_path) == [Path(folder).name]
     assert names(tmp_path) == []
 
 
 def test_what_others_own_stays(tmp_path, monkeypatch):
     """Living processes, other machines, other users, and names that are not ours."""
-    own = leftovers.owned_name(".a.")
+    own = files.owned_name(".a.")
     machine = own.removeprefix(".a.").partition("-")[0]
     dead = killed_process()
     (tmp_path / "elsewhere").mkdir()
@@ -139,13 +139,13 @@ def test_what_others_own_stays(tmp_path, monkeypatch):
     for name in kept:
         (tmp_path / name).touch()
     (tmp_path / f".a.{machine}-{dead}.part").symlink_to(tmp_path / "elsewhere")
-    leftovers.remove_abandoned(tmp_path, ".a.")
+    files.remove_abandoned(tmp_path, ".a.")
     assert names(tmp_path) == sorted([*kept, "elsewhere"])  # the link is gone, not what it led to
     (tmp_path / f".a.{machine}-{dead}.part").touch()
     monkeypatch.setattr(os, "getuid", lambda: -1)
-    leftovers.remove_abandoned(tmp_path, ".a.")
+    files.remove_abandoned(tmp_path, ".a.")
     assert f".a.{machine}-{dead}.part" in names(tmp_path)
-    leftovers.remove_abandoned(tmp_path / "absent", ".a.")
+    files.remove_abandoned(tmp_path / "absent", ".a.")
 
 
 def killed_process():
@@ -155,8 +155,8 @@ def killed_process():
 
 
 def test_processes_of_others_are_alive():
-    assert not leftovers._is_dead(1) and not leftovers._is_dead(os.getpid())
-    assert leftovers._is_dead(10**30)
+    assert not files._is_dead(1) and not files._is_dead(os.getpid())
+    assert files._is_dead(10**30)
 
 
 CRASH = """

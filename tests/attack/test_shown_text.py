@@ -11,7 +11,7 @@ from properties import examples
 from rich.table import Table
 
 from mpbn_deploy.base import announce, commands, one_line, printable, shortened, track
-from mpbn_deploy.base.text import LONGEST_MESSAGE, LONGEST_NAME
+from mpbn_deploy.base.terminal import LONGEST_MESSAGE, LONGEST_NAME
 from mpbn_deploy.fit.__main__ import COMMAND as FIT
 from mpbn_deploy.formats.folder import ExportFolder
 

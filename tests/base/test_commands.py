@@ -606,14 +606,14 @@ def test_what_is_exported_already(refused, tmp_path):
 
 
 def test_a_pipe_is_not_left_without_a_line_for_long(monkeypatch, capfd):
-    from mpbn_deploy.base import progress
+    from mpbn_deploy.base import terminal
 
     clock = iter([0, 10, 31, 40, 62, 63, 64, 65, 66])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
-    assert list(progress.track(range(8), "work", 8)) == list(range(8))
+    monkeypatch.setattr(terminal.time, "monotonic", lambda: next(clock))
+    assert list(terminal.track(range(8), "work", 8)) == list(range(8))
     assert capfd.readouterr().err.splitlines() == [f"work: {n}/8" for n in (2, 4, 6, 8)]
     clock = iter([0, 10, 31, 40, 62])
-    assert list(progress.track(range(4), "slow", 400)) == list(range(4))
+    assert list(terminal.track(range(4), "slow", 400)) == list(range(4))
     assert capfd.readouterr().err.splitlines() == ["slow: 2/400", "slow: 4/400"]
 
 

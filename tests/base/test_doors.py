@@ -23,9 +23,8 @@ OPEN_FILES = {
     "mpbn_deploy.execute.cluster",
     "mpbn_deploy.execute.emulator",
     "mpbn_deploy.execute.reference",
-    "mpbn_deploy.formats.config",
-    "mpbn_deploy.formats.folder",
     "mpbn_deploy.formats.options",
+    "mpbn_deploy.formats.folder",
     "mpbn_deploy.formats.xylo",
 }
 

@@ -88,7 +88,7 @@ def test_a_change_shows_in_its_rows_alone(paper_step, change, expected):
 
 
 def test_their_names_become_ours_and_none_may_be_left_over(paper_step):
-    """By the table in checkpoint/paper.py; a tensor on one side alone is an error that names it."""
+    """By the table in checkpoint/architectures.py; a tensor on one side alone is an error that names it."""
     network = small_network()
     their_names = {
         "model.conv1.0.pool.weight": "body.conv1.weight",

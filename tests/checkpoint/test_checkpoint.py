@@ -26,7 +26,7 @@ from mpbn_deploy.checkpoint import (
     read_safely,
     save_model,
 )
-from mpbn_deploy.checkpoint.paper import input_format, paper_names
+from mpbn_deploy.checkpoint.architectures import input_format, paper_names
 from mpbn_deploy.checkpoint.state import _is_exact
 from mpbn_deploy.ir import InputFormat
 from mpbn_deploy.nn import SpikingNetwork
@@ -142,7 +142,7 @@ def test_not_a_checkpoint(tmp_path, content):
     ("suffix", "reader"),
     [
         ("pt", "mpbn_deploy.checkpoint.safe_reading._checked_archive"),
-        ("safetensors", "mpbn_deploy.checkpoint.safetensors_file.json.loads"),
+        ("safetensors", "mpbn_deploy.checkpoint.safe_reading.json.loads"),
     ],
 )
 def test_too_little_memory_is_no_damage(tmp_path, monkeypatch, suffix, reader):

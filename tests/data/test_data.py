@@ -15,8 +15,8 @@ import pytest
 from PIL import Image
 
 from mpbn_deploy.base import DataError, MissingPackageError, OptionError, pickle_check
-from mpbn_deploy.data import DATASETS, cifar10_dvs, imagenet, load_dataset, mnist, reading
-from mpbn_deploy.data.cifar10_dvs import CLASS_NAMES, read_recording
+from mpbn_deploy.data import DATASETS, images as imagenet, images as mnist, load_dataset, reading, recordings
+from mpbn_deploy.data.recordings import CLASS_NAMES, read_recording
 
 
 def random_bytes(*shape, seed=0, below=256):
@@ -52,7 +52,7 @@ def test_digits_are_those_that_scikit_learn_loads(monkeypatch):
         np.testing.assert_array_equal(split.inputs[:, 0], theirs.images[part])
         np.testing.assert_array_equal(split.labels, theirs.target[part])
     assert ours.class_names == tuple(map(str, theirs.target_names))
-    monkeypatch.setattr("mpbn_deploy.data.digits.find_spec", lambda name: None)
+    monkeypatch.setattr("mpbn_deploy.data.images.find_spec", lambda name: None)
     with pytest.raises(MissingPackageError, match="digits: scikit-learn is not installed; pip install"):
         load_dataset("digits")
 
@@ -555,8 +555,8 @@ def test_damaged_recordings_are_refused(recording, content, message):
 
 
 def test_recordings_without_end_are_refused(recording, monkeypatch):
-    assert cifar10_dvs.LARGEST_RECORDING == 64 * 2**20
-    monkeypatch.setattr(cifar10_dvs, "LARGEST_RECORDING", 100)
+    assert recordings.LARGEST_RECORDING == 64 * 2**20
+    monkeypatch.setattr(recordings, "LARGEST_RECORDING", 100)
     with pytest.raises(DataError, match=r"one\.aedat: \d+ bytes; a recording of CIFAR10-DVS has at most 100"):
         recording(aedat([0] * 10))
 
@@ -648,7 +648,7 @@ def test_a_stale_cache_that_another_process_removed_is_no_fault(tmp_path, capfd,
 
 def test_where_nothing_can_be_written_frames_stay_in_memory(tmp_path, capfd, monkeypatch):
     write_dvs(tmp_path)
-    monkeypatch.setattr(cifar10_dvs, "CACHE_NAME", "absent/frames")
+    monkeypatch.setattr(recordings, "CACHE_NAME", "absent/frames")
     dataset = load_dataset("cifar10-dvs", tmp_path)
     assert "frames are not cached" in capfd.readouterr().err and caches(tmp_path) == []
     assert type(dataset.train.inputs) is np.ndarray and dataset.train.inputs.sum() == 20 * 10

@@ -12,9 +12,9 @@ from numpy.lib import format as npy
 from PIL import Image
 
 from mpbn_deploy.base import DataError, OptionError
-from mpbn_deploy.data import arrays as arrays_module, choose_samples, load_dataset
-from mpbn_deploy.data.arrays import read_npy, read_npz
-from mpbn_deploy.data.layout import arranged
+from mpbn_deploy.data import choose_samples, load_dataset, own_files as arrays_module
+from mpbn_deploy.data.dataset import arranged
+from mpbn_deploy.data.own_files import read_npy, read_npz
 
 RANDOM = np.random.default_rng(0)
 BYTES = RANDOM.integers(0, 200, (20, 1, 4, 4), dtype=np.uint8)
@@ -411,10 +411,10 @@ def test_wrong_folders_are_refused(tmp_path, monkeypatch):
     refuses("holds events; a recording needs `frames`", tmp_path)
     (tmp_path / "cat" / "1.npz").unlink()
     Image.new("L", (9, 9)).save(tmp_path / "cat" / "1.png")
-    monkeypatch.setattr("mpbn_deploy.data.pictures.MAX_PIXELS", 80)
+    monkeypatch.setattr("mpbn_deploy.data.own_files.MAX_PIXELS", 80)
     refuses("9 x 9 pixels; at most 80 are read", tmp_path)
-    monkeypatch.setattr("mpbn_deploy.data.pictures.MAX_PIXELS", 81)
-    monkeypatch.setattr("mpbn_deploy.data.pictures.LARGEST_ARRAYS", 80)
+    monkeypatch.setattr("mpbn_deploy.data.own_files.MAX_PIXELS", 81)
+    monkeypatch.setattr("mpbn_deploy.data.own_files.LARGEST_ARRAYS", 80)
     refuses("its samples take 81 bytes; at most 80", tmp_path)
 
 
@@ -500,7 +500,7 @@ def test_wrong_functions_are_refused(module, name, error, message):
 
 
 def test_a_dataset_beyond_the_bound_is_refused(module, monkeypatch):
-    monkeypatch.setattr("mpbn_deploy.data.code.LARGEST_ARRAYS", 100)
+    monkeypatch.setattr("mpbn_deploy.data.own_files.LARGEST_ARRAYS", 100)
     refuses("take more than 100 bytes", f"{module}:dataset")
 
 

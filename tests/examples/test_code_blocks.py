@@ -15,7 +15,7 @@ from mpbn_deploy.__main__ import console_script
 from mpbn_deploy.api import LIF, SpikingNetwork, emulate, load_profile, open_folder, trace
 from mpbn_deploy.formats.netx import write_netx
 from mpbn_deploy.ir import Connection, Dense, Input, InputFormat, IntNetwork, Lif, Population
-from mpbn_deploy.report.lava_lines import lava_lines
+from mpbn_deploy.report.summary import lava_lines
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -10,9 +10,9 @@ import pytest
 import torch
 from networks import assert_same_trace
 
-from mpbn_deploy.execute import spike_products
-from mpbn_deploy.execute.convolutions import convolve, ordinary_form
+from mpbn_deploy.execute import products
 from mpbn_deploy.execute.emulator import emulate
+from mpbn_deploy.execute.products import convolve, ordinary_form
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.ir import (
     Connection,
@@ -149,7 +149,7 @@ def spoiled(sound):
 def test_the_trial_shares_no_error_with_what_it_tries(monkeypatch):
     """Integers and floats are wrong in the same way, and would agree."""
     synapse = Conv2d(weight=np.random.default_rng(0).integers(-9, 10, (4, 2, 3, 3)), padding=(1, 1))
-    assert spike_products.spike_product(synapse, (2, 6, 6)) is not None
-    prepare = spike_products._in_integers
-    monkeypatch.setattr(spike_products, "_in_integers", lambda *given: spoiled(prepare(*given)))
-    assert spike_products.spike_product(synapse, (2, 6, 6)) is None
+    assert products.spike_product(synapse, (2, 6, 6)) is not None
+    prepare = products._in_integers
+    monkeypatch.setattr(products, "_in_integers", lambda *given: spoiled(prepare(*given)))
+    assert products.spike_product(synapse, (2, 6, 6)) is None

@@ -30,11 +30,11 @@ from mpbn_deploy.execute import (
     ExecutionOptions,
     emulator as emulate_module,
     layers as layers_module,
-    spike_products as module,
+    products as module,
 )
 from mpbn_deploy.execute.emulator import Emulator, emulate, peaks
+from mpbn_deploy.execute.products import spike_product
 from mpbn_deploy.execute.reference import simulate
-from mpbn_deploy.execute.spike_products import spike_product
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.ir import (

@@ -199,10 +199,10 @@ def test_blocks_of_steps_do_not_matter(monkeypatch, rows):
 
 
 def test_progress_is_shown_in_a_pipe(tmp_path, monkeypatch, capfd):
-    from mpbn_deploy.base import progress
+    from mpbn_deploy.base import terminal
     from mpbn_deploy.verify import verify
 
-    monkeypatch.setattr(progress, "QUIET_SECONDS", 0.0)
+    monkeypatch.setattr(terminal, "QUIET_SECONDS", 0.0)
     network = int_chain()
     write_netx(network, tmp_path / "network.net")
     verify(network, inputs_for(network, samples=2), netx=tmp_path / "network.net", budget=60.0)
@@ -330,7 +330,7 @@ def test_a_state_that_fits_is_proven_to_fit():
 @pytest.mark.parametrize("seed", range(60))
 def test_products_equal_the_synapse_itself(seed):
     """For any stride, padding, dilation, groups and window, with several lanes gathered in parts."""
-    from mpbn_deploy.execute.lava import products
+    from mpbn_deploy.execute.lava import fast_layers
     from mpbn_deploy.ir import apply_synapse, output_shape
 
     draw = np.random.default_rng(seed).integers
@@ -350,7 +350,7 @@ def test_products_equal_the_synapse_itself(seed):
         synapse = replace(synapse, silent=((1, 0), (0, 2)))
     values = draw(0, 256, size=(5, *source))
     connection = Connection(source="a", target="b", synapse=synapse)
-    multiply = products.product(connection, source, target, np.float32, 64.0)
+    multiply = fast_layers.product(connection, source, target, np.float32, 64.0)
     multiply.lanes_at_once = 2
     got = np.zeros((5, *target[::-1]))
     got[multiply.inside] += multiply(values.transpose(0, 3, 2, 1))
@@ -473,7 +473,7 @@ def test_a_folded_network_fires_its_spikes_in_floating_point(name, stock):
 
 
 def test_differences_in_floating_point_are_counted(monkeypatch):
-    from mpbn_deploy.verify.floating import check_floating_point
+    from mpbn_deploy.verify.folding import check_floating_point
 
     folded = fold(trace(spiking_network()))
     inputs = inputs_for(folded, samples=4)
@@ -496,7 +496,7 @@ def test_differences_in_floating_point_are_counted(monkeypatch):
 
 def test_close_calls_in_floating_point_are_told_apart(monkeypatch):
     """One neuron, whose voltage equals its threshold only in the first sample: only that is a close call."""
-    from mpbn_deploy.verify.floating import check_floating_point
+    from mpbn_deploy.verify.folding import check_floating_point
 
     neuron = FloatLif(threshold=np.array([3.0]), bias=np.zeros(1), leak=0.0)
     folded = FoldedNetwork(
@@ -522,7 +522,7 @@ def test_close_calls_in_floating_point_are_told_apart(monkeypatch):
 
 
 def test_a_lava_that_cannot_run_the_folded_network_is_reported(monkeypatch):
-    from mpbn_deploy.verify.floating import check_floating_point
+    from mpbn_deploy.verify.folding import check_floating_point
 
     def missing(*given, **options):
         raise MissingPackageError("lava-nc is not installed")

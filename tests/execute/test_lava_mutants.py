@@ -340,8 +340,7 @@ def test_every_change_of_lavas_synapses_is_noticed(monkeypatch, name, reasons):
 @pytest.mark.slow
 @pytest.mark.timeout(1800)  # hundreds of processes, which take minutes on a busy machine
 def test_every_change_of_lavas_neurons_is_noticed(monkeypatch):
-    from mpbn_deploy.execute.lava.models import PyLifResetModelBitAcc, TapedLifModelFixed
-    from mpbn_deploy.execute.lava.processes import TapedLif
+    from mpbn_deploy.execute.lava.processes import PyLifResetModelBitAcc, TapedLif, TapedLifModelFixed
 
     changed = list(mutants(PyLifResetModelBitAcc, TapedLifModelFixed))
     alike = survivors(monkeypatch, one_population(), changed, TapedLif)
@@ -351,7 +350,7 @@ def test_every_change_of_lavas_neurons_is_noticed(monkeypatch):
 
 def test_a_changed_comparison_of_lavas_turns_its_row_red(monkeypatch):
     """Voltages equal to their threshold must not fire."""
-    from mpbn_deploy.execute.lava.models import PyLifResetModelBitAcc
+    from mpbn_deploy.execute.lava.processes import PyLifResetModelBitAcc
 
     network, inputs = one_population(), np.ones((1, 6, 6), int)
     for exact in (True, False):

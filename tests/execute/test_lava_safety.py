@@ -23,7 +23,7 @@ from networks import (
 )
 from shard_work import outputs_in_lava
 
-from mpbn_deploy.base import SimulationError, leftovers, main
+from mpbn_deploy.base import SimulationError, files, main
 from mpbn_deploy.execute import lava as lava_sim
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.run.__main__ import COMMAND as RUN
@@ -118,9 +118,9 @@ def test_after_a_failure_lava_can_be_used_again(monkeypatch):
 @on_linux
 def test_processes_that_stop_slowly_are_killed(monkeypatch):
     """On a busy machine, for one: Lava, which waits for them in a thread, must not be disturbed."""
-    from mpbn_deploy.execute.lava import execute
+    from mpbn_deploy.execute.lava import graph
 
-    monkeypatch.setattr(execute, "STOP_SECONDS", 0.0)
+    monkeypatch.setattr(graph, "STOP_SECONDS", 0.0)
     network, before = int_chain(), children()
     inputs = inputs_for(network)
     with lava_sim.Session(network) as session:
@@ -185,9 +185,9 @@ def test_lava_runs_in_a_process_of_multiprocessing(method, daemon):
 
 
 def test_a_folder_of_sockets_with_too_long_a_path_is_rejected(monkeypatch, tmp_path):
-    from mpbn_deploy.execute.lava import execute
+    from mpbn_deploy.execute.lava import graph
 
-    monkeypatch.setattr(execute, "_socket_folder", lambda: str(tmp_path / ("long" * 20)))
+    monkeypatch.setattr(graph, "_socket_folder", lambda: str(tmp_path / ("long" * 20)))
     before = children()
     with pytest.raises(
         SimulationError, match=r"longlong: the path has \d+ characters; the sockets .* TMPDIR"
@@ -197,11 +197,11 @@ def test_a_folder_of_sockets_with_too_long_a_path_is_rejected(monkeypatch, tmp_p
 
 
 def test_the_folder_of_sockets_is_one_that_the_next_run_removes_if_this_one_is_killed():
-    from mpbn_deploy.execute.lava import execute
+    from mpbn_deploy.execute.lava import graph
 
     lava_sim.run(int_chain(), inputs_for(int_chain()))
-    folder = Path(execute._socket_folder())
-    assert folder.is_dir() and folder.name.startswith(leftovers.owned_name(leftovers.TEMPORARY))
+    folder = Path(graph._socket_folder())
+    assert folder.is_dir() and folder.name.startswith(files.owned_name(files.TEMPORARY))
     assert folder.parent == Path(tempfile.gettempdir())
 
 

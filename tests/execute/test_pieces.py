@@ -7,8 +7,7 @@ import pytest
 from networks import inputs_for, int_chain, int_loop, int_residual, int_windows
 
 from mpbn_deploy.execute.outside import cut_pieces, share
-from mpbn_deploy.execute.outside.pieces import binary_digits
-from mpbn_deploy.execute.outside.shares import Costs
+from mpbn_deploy.execute.outside.witnesses import Costs, binary_digits
 from mpbn_deploy.execute.reference import gather, simulate
 from mpbn_deploy.ir import as_steps
 

@@ -19,8 +19,7 @@ from networks import (
 from mpbn_deploy.base import FormatError, NetworkError, same_records
 from mpbn_deploy.execute.emulator import emulate
 from mpbn_deploy.execute.executors import EXECUTORS
-from mpbn_deploy.execute.options import ExecutionOptions
-from mpbn_deploy.execute.reference import simulate
+from mpbn_deploy.execute.reference import ExecutionOptions, simulate
 from mpbn_deploy.formats.c.plan import SMALL, plan_program
 from mpbn_deploy.formats.netx import read_netx, stock_reader_obstacle, write_netx
 from mpbn_deploy.formats.nir import read_nir, write_nir

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import nn
 
 from mpbn_deploy.base import main
-from mpbn_deploy.data import arrays as arrays_module
+from mpbn_deploy.data import own_files as arrays_module
 from mpbn_deploy.export.__main__ import COMMAND
 from mpbn_deploy.nn import LIF
 

@@ -16,7 +16,7 @@ from mpbn_deploy.base import FormatError, OptionError, main
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.export import export
 from mpbn_deploy.export.__main__ import COMMAND
-from mpbn_deploy.export.notes import _chance
+from mpbn_deploy.export.folder import _chance
 from mpbn_deploy.formats.folder import open_folder
 from mpbn_deploy.formats.nir import read_folded, write_nir
 from mpbn_deploy.ir import Input

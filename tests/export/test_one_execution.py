@@ -11,7 +11,7 @@ from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.export import export
 from mpbn_deploy.fit import measure
 from mpbn_deploy.ir import count_spikes
-from mpbn_deploy.verify import executions, floating, folding, lava_models, stage
+from mpbn_deploy.verify import executions, folding, lava_models, stage
 
 pytestmark = pytest.mark.usefixtures("without_lava")
 
@@ -31,7 +31,7 @@ def executed(monkeypatch):
         return simulate(network, inputs)
 
     monkeypatch.setattr(Emulator, "run", emulated)
-    for module in (executions, floating, folding, lava_models, stage):
+    for module in (executions, folding, folding, lava_models, stage):
         monkeypatch.setattr(module, "simulate", simulated)
     return counts
 

@@ -23,16 +23,16 @@ from mpbn_deploy.export.__main__ import COMMAND as EXPORT
 from mpbn_deploy.fit import measure, stage as fit
 from mpbn_deploy.fit.__main__ import COMMAND as FIT
 from mpbn_deploy.fit.advice import CURES, OF_CORES, SETUP_CURES, Question, _Search, advise
-from mpbn_deploy.fit.advice_text import advice_text
-from mpbn_deploy.fit.form import fit_on_chip
-from mpbn_deploy.fit.host_layer import (
+from mpbn_deploy.fit.form import (
     _check_readout,
     activity_on_chip,
+    fit_on_chip,
     without_first_layer,
     without_readout,
 )
 from mpbn_deploy.fit.rules import RULES
 from mpbn_deploy.fit.stage import short_verdict
+from mpbn_deploy.fit.text import advice_text
 from mpbn_deploy.fold import fold
 from mpbn_deploy.formats.folder import NetworkFile, open_folder
 from mpbn_deploy.formats.nir import write_nir

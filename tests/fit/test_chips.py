@@ -12,17 +12,8 @@ from properties import examples
 
 from mpbn_deploy.base import ProfileError
 from mpbn_deploy.fit import measure
-from mpbn_deploy.fit.activity import Activity
-from mpbn_deploy.fit.chips import (
-    CORE_ORDER,
-    METIS,
-    _repaired,
-    assign_chips,
-    core_graph,
-    crossings,
-    hops,
-)
-from mpbn_deploy.fit.spike_traffic import Traffic, chip_messages, parts_of_cores, traffic
+from mpbn_deploy.fit.activity import Activity, Traffic, chip_messages, parts_of_cores, traffic
+from mpbn_deploy.fit.chips import CORE_ORDER, METIS, _repaired, assign_chips, core_graph, crossings, hops
 from mpbn_deploy.hardware import HardwareProfile, Limit, load_profile
 from mpbn_deploy.hardware.place import PlacedLayer, Placement, place
 from mpbn_deploy.ir import as_dense

@@ -12,7 +12,7 @@ from networks import inputs_for, int_chain, int_loop, int_residual, int_windows
 from rich.console import Console
 
 from mpbn_deploy.base import OptionError, SimulationError
-from mpbn_deploy.execute import traces
+from mpbn_deploy.execute import reference
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fit import (
     core_loads,
@@ -154,7 +154,7 @@ def test_chunks_are_as_small_as_memory_demands_and_change_nothing(monkeypatch):
         seen.append(len(parts))
         return parts
 
-    monkeypatch.setattr(traces, "VALUES_AT_ONCE", 1)
+    monkeypatch.setattr(reference, "VALUES_AT_ONCE", 1)
     parts = measure(network, inputs, progress)
     assert seen == [7]
     for name, values in whole.spikes.items():

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mpbn_deploy.fit.links import chip_at, grid_of, link_loads, place_of
+from mpbn_deploy.fit.chips import chip_at, grid_of, link_loads, place_of
 
 
 @pytest.mark.parametrize(

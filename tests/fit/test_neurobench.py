@@ -8,7 +8,7 @@ from torch import nn
 
 from mpbn_deploy.api import InputFormat, SpikingNetwork, fold, simulate, trace
 from mpbn_deploy.fit import measure, neurobench_metrics
-from mpbn_deploy.fit.neurobench import used_bits
+from mpbn_deploy.fit.activity import used_bits
 from mpbn_deploy.ir import IntNetwork, count_spikes
 
 STEPS, SAMPLES = 5, 3

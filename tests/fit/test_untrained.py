@@ -30,7 +30,7 @@ def test_an_untrained_network_is_judged_by_shape_and_assumed_activity(capsys):
 def test_the_network_may_be_a_function_of_the_user(capsys):
     line = [
         "--arch",
-        "mpbn_deploy.nn.zoo.small:digits_mlp",
+        "mpbn_deploy.nn.zoo.networks:digits_mlp",
         *SHAPE,
         "--target",
         "loihi1",
@@ -41,7 +41,8 @@ def test_the_network_may_be_a_function_of_the_user(capsys):
     assert [one["target"] for one in json.loads(capsys.readouterr().out)["targets"]] == ["loihi1", "speck"]
     assert main(FIT, [*line[:-4], "--target", "loihi2"]) == 0
     assert (
-        "train it, then python -m mpbn_deploy.export WEIGHTS.pt --arch mpbn_deploy.nn.zoo.small:digits_mlp "
+        "train it, then python -m mpbn_deploy.export WEIGHTS.pt --arch "
+        "mpbn_deploy.nn.zoo.networks:digits_mlp "
         "--input-shape 1 8 8 --timesteps 2 --input-range 0 255 --target loihi2"
     ) in " ".join(capsys.readouterr().out.split())
     assert main(FIT, [*line[:-4], "--target", "loihi1", "--first-layer", "host"]) == 0

@@ -28,7 +28,7 @@ from torch import nn
 from mpbn_deploy.base import FoldError, FrontendError
 from mpbn_deploy.execute.reference import close_calls, simulate
 from mpbn_deploy.fold import as_trained, fold
-from mpbn_deploy.fold.mirrors import copies
+from mpbn_deploy.fold.inputs import copies
 from mpbn_deploy.fold.stage import folded_threshold
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.ir import (

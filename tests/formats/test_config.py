@@ -10,8 +10,7 @@ from test_options import NAMES, OPTIONS, parsed
 from mpbn_deploy.__main__ import console_script
 from mpbn_deploy.base import FormatError, main, same_records
 from mpbn_deploy.export.__main__ import COMMAND
-from mpbn_deploy.formats.config import config_text, config_words, read_config
-from mpbn_deploy.formats.options import ExportOptions
+from mpbn_deploy.formats.options import ExportOptions, config_text, config_words, read_config
 
 
 @given(options=OPTIONS, model=NAMES, target=NAMES)

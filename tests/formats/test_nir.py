@@ -34,7 +34,7 @@ from torch import nn
 from mpbn_deploy.base import FormatError, OptionError, same_records
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fold import fold
-from mpbn_deploy.formats.nir import DT, constants, in_dialect, read_folded, read_nir, to_nir, write_nir
+from mpbn_deploy.formats.nir import DT, in_dialect, linear, read_folded, read_nir, to_nir, write_nir
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.ir import (
@@ -467,7 +467,7 @@ def test_without_a_picture_at_the_input_biases_of_single_neurons_are_where_they_
 
 def test_of_a_picture_too_large_for_that_neuron_they_are_there_too(tmp_path, monkeypatch):
     network = nir_graphs.own_biases()
-    monkeypatch.setattr(constants, "MOST_TERMS", network.populations[1].size)
+    monkeypatch.setattr(linear, "MOST_TERMS", network.populations[1].size)
     graph = to_nir(network)
     assert graph.nodes["a"].v_leak.any() and "a_constant" not in graph.nodes
     assert_fires_our_spikes(network, graph)

@@ -14,7 +14,7 @@ from mpbn_deploy.hardware import (
     summarize_profile,
 )
 from mpbn_deploy.hardware.keys import BASES, EXPORT_KEYS, PLACEMENTS
-from mpbn_deploy.hardware.sources import broken_packages
+from mpbn_deploy.hardware.profile import broken_packages
 
 HEADINGS = 'schema = 1\nname = "mine"\ntitle = "My chip"\ndescription = "A chip."\n'
 NEURONS = 'neurons = { value = 8, source = "me", basis = "measured" }'

@@ -26,8 +26,7 @@ from mpbn_deploy.ir import (
     window,
 )
 from mpbn_deploy.ir.composition import _adjoint, compose
-from mpbn_deploy.ir.receptive import axes
-from mpbn_deploy.ir.synapses import constant_through
+from mpbn_deploy.ir.synapses import axes, constant_through
 
 seeds = st.integers(0, 2**32 - 1)
 sizes = st.tuples(st.integers(1, 9), st.integers(1, 9))

@@ -12,9 +12,8 @@ from torch import nn
 from mpbn_deploy.api import Training, load_dataset, train
 from mpbn_deploy.base import OptionError
 from mpbn_deploy.nn import LIF, SpikePool, compiled, compiled_norms
-from mpbn_deploy.nn.norm import norm_of
+from mpbn_deploy.nn.norm import SURROGATES, norm_of
 from mpbn_deploy.nn.scan import is_compiled, normalized_membranes
-from mpbn_deploy.nn.surrogate import SURROGATES
 
 pytest.importorskip("numba")
 pytestmark = pytest.mark.slow  # compiles

@@ -18,7 +18,7 @@ from mpbn_deploy.nn import (
     SpikingNetwork,
     SumChannels,
 )
-from mpbn_deploy.nn.timed import TimedLayer
+from mpbn_deploy.nn.norm import TimedLayer
 from mpbn_deploy.nn.zoo import ARCHITECTURES, ResidualBlock
 
 SHAPES = {

@@ -25,8 +25,7 @@ from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.hardware.place import place
 from mpbn_deploy.ir import FloatLif, Lif, bounds
 from mpbn_deploy.quantize import load_calibration, quantize
-from mpbn_deploy.quantize.shared_thresholds import choose_values
-from mpbn_deploy.quantize.thresholds import silence_constants
+from mpbn_deploy.quantize.thresholds import choose_values, silence_constants
 from mpbn_deploy.quantize.voltage_samples import sample_voltages, simulated_voltages
 
 LOIHI1 = load_profile("loihi1")

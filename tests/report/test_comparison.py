@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from markupsafe import Markup
 
-from mpbn_deploy.report.comparison import ComparedExport, _chosen_bits, chart, comparison_values
+from mpbn_deploy.report.command import ComparedExport, _chosen_bits, chart, comparison_values
 from mpbn_deploy.report.html import render_template
 
 ONE = ComparedExport(

@@ -51,30 +51,41 @@ from mpbn_deploy.ir import (
 from mpbn_deploy.nn import LIF, SpikingNetwork
 from mpbn_deploy.quantize import quantize
 from mpbn_deploy.report import ReportContent, write_html
-from mpbn_deploy.report.core_map import Grid, core_map, cores_of, grid_of
-from mpbn_deploy.report.costs import costs
+from mpbn_deploy.report.costs import Grid, core_map, cores_of, costs, grid_of
 from mpbn_deploy.report.diagram import choose_lanes, network_diagram, split_connections, synapse_text
-from mpbn_deploy.report.findings import shown_findings
-from mpbn_deploy.report.formatting import byte_size, percent, plural, shortened
 from mpbn_deploy.report.histograms import (
+    agreement,
+    bitmap,
     folded_thresholds,
+    heat_map,
     histogram_range,
     integer_edges,
+    raster,
+    rates,
     real_thresholds,
+    sampled_neurons,
     thresholds,
     weights,
 )
 from mpbn_deploy.report.html import render
-from mpbn_deploy.report.panels import arrange
-from mpbn_deploy.report.spikes import agreement, bitmap, heat_map, raster, rates, sampled_neurons
-from mpbn_deploy.report.summary import cards, pipeline, verdicts
-from mpbn_deploy.report.svg import decades, element, population_colors, short, ticks
+from mpbn_deploy.report.summary import cards, pipeline, shown_findings, verdicts
+from mpbn_deploy.report.svg import (
+    arrange,
+    byte_size,
+    decades,
+    element,
+    percent,
+    plural,
+    population_colors,
+    short,
+    shortened,
+    ticks,
+)
 from mpbn_deploy.verify import Drift, Mismatch, verify
 from mpbn_deploy.verify.accuracy import Accuracy, Predictions, accuracy_text, compare_classes
 from mpbn_deploy.verify.comparison import Comparison
 from mpbn_deploy.verify.flips import Flip
-from mpbn_deploy.verify.floating import FloatingCheck
-from mpbn_deploy.verify.folding import FoldCheck
+from mpbn_deploy.verify.folding import FloatingCheck, FoldCheck
 
 LOIHI2 = load_profile("loihi2")
 NOTHING_KNOWN = HardwareProfile(name="riddle", title="?", description="?", limits={})

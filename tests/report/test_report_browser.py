@@ -9,7 +9,7 @@ from html import escape
 
 import pytest
 
-from mpbn_deploy.report.comparison import comparison_values, read_export
+from mpbn_deploy.report.command import comparison_values, read_export
 from mpbn_deploy.report.html import render_template
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from mpbn_deploy.base import OptionError
-from mpbn_deploy.train.augmentation import DRAWS, HOLE, KINDS, PADDING, ROLL, augment
+from mpbn_deploy.train.loop import DRAWS, HOLE, KINDS, PADDING, ROLL, augment
 
 NO_FLIP = 0.9
 

@@ -29,13 +29,9 @@ from mpbn_deploy.nn import LIF, MPBN, ModelCard, SpikingNetwork, XyloLIF
 from mpbn_deploy.quantize import QUANTIZED
 from mpbn_deploy.train import RECIPES, Training, accuracy, train
 from mpbn_deploy.train.__main__ import COMMAND
-from mpbn_deploy.train.augmentation import KINDS as AUGMENTATIONS
 from mpbn_deploy.train.command import execute
-from mpbn_deploy.train.health import LARGEST, GradientNorms, check_health
-from mpbn_deploy.train.loop import _loss
-from mpbn_deploy.train.optimizer import MeanWeights, make_optimizer
-from mpbn_deploy.train.precision import fastest_precision
-from mpbn_deploy.train.processes import SINGLE_PROCESS
+from mpbn_deploy.train.loop import KINDS as AUGMENTATIONS, LARGEST, GradientNorms, _loss, check_health
+from mpbn_deploy.train.optimizer import SINGLE_PROCESS, MeanWeights, fastest_precision, make_optimizer
 from mpbn_deploy.train.recalibration import recalibrate, recalibrate_as_asked
 
 

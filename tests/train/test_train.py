@@ -15,7 +15,7 @@ import torch
 from networks import end_of, heed_interrupts, input_format
 from torch import nn
 
-import mpbn_deploy.train.batching
+import mpbn_deploy.train.loop
 from mpbn_deploy.base import CheckpointError, OptionError, main
 from mpbn_deploy.checkpoint import load_model
 from mpbn_deploy.data import DataSet, Split, load_dataset
@@ -24,10 +24,9 @@ from mpbn_deploy.frontend import trace
 from mpbn_deploy.nn import LIF, SpikingNetwork
 from mpbn_deploy.train import Epoch, Training, accuracy, evaluate, train
 from mpbn_deploy.train.__main__ import COMMAND as TRAIN
-from mpbn_deploy.train.batching import batches
 from mpbn_deploy.train.files import TrainingFiles, TrainingState
-from mpbn_deploy.train.optimizer import make_optimizer
-from mpbn_deploy.train.processes import ProcessGroup, model_to_train, select_device
+from mpbn_deploy.train.loop import batches
+from mpbn_deploy.train.optimizer import ProcessGroup, make_optimizer, model_to_train, select_device
 
 
 def tiny_network():
@@ -247,7 +246,7 @@ def interrupted(digits, tmp_path, monkeypatch):
 
 
 def interrupt(digits, path, monkeypatch, **options):
-    ordinary = mpbn_deploy.train.batching.augment
+    ordinary = mpbn_deploy.train.loop.augment
     batches_left = itertools.count(2 * (1437 // 32) + 10, -1)
 
     def counted(*arguments):
@@ -255,7 +254,7 @@ def interrupt(digits, path, monkeypatch, **options):
             raise KeyboardInterrupt
         return ordinary(*arguments)
 
-    monkeypatch.setattr(mpbn_deploy.train.batching, "augment", counted)
+    monkeypatch.setattr(mpbn_deploy.train.loop, "augment", counted)
     with pytest.raises(KeyboardInterrupt):
         train_into(path, digits, **options)
     monkeypatch.undo()

@@ -9,7 +9,7 @@ from networks import inputs_for, int_chain
 
 from mpbn_deploy.base import SimulationError
 from mpbn_deploy.execute.lava import installed_version
-from mpbn_deploy.verify import beside, verify
+from mpbn_deploy.verify import executions, verify
 
 pytestmark = pytest.mark.skipif(installed_version("lava-nc") is None, reason="needs Lava")
 BUDGET = 8.0
@@ -19,7 +19,7 @@ def test_a_process_beside_this_one_compares_the_same(monkeypatch):
     network = int_chain()
     reports = []
     for pays in (True, False):
-        monkeypatch.setattr(beside, "_pays", lambda given, pays=pays: pays)
+        monkeypatch.setattr(executions, "_pays", lambda given, pays=pays: pays)
         reports.append(verify(network, inputs_for(network), budget=BUDGET))
     together, in_turn = ([asdict(one) for one in report.comparisons] for report in reports)
     assert together == in_turn
@@ -28,8 +28,8 @@ def test_a_process_beside_this_one_compares_the_same(monkeypatch):
 
 
 def test_a_process_that_dies_is_a_failure(monkeypatch):
-    monkeypatch.setattr(beside, "_pays", lambda given: True)
-    monkeypatch.setattr(beside, "compare_here", lambda *given, **options: os._exit(7))
+    monkeypatch.setattr(executions, "_pays", lambda given: True)
+    monkeypatch.setattr(executions, "compare_here", lambda *given, **options: os._exit(7))
     network = int_chain()
     report = verify(network, inputs_for(network), budget=BUDGET)
     assert not report.passed and report.failed == ("Lava's own models",)
@@ -40,8 +40,8 @@ def test_an_error_there_is_raised_here(monkeypatch):
     def fail(*given, **options):
         raise SimulationError("not today")
 
-    monkeypatch.setattr(beside, "_pays", lambda given: True)
-    monkeypatch.setattr(beside, "compare_here", fail)
+    monkeypatch.setattr(executions, "_pays", lambda given: True)
+    monkeypatch.setattr(executions, "compare_here", fail)
     network = int_chain()
     with pytest.raises(SimulationError, match="not today"):
         verify(network, inputs_for(network), budget=BUDGET)

@@ -14,7 +14,7 @@ from mpbn_deploy.formats.folder import MANIFEST_FILE, VERIFY_FILE, seal, sha256
 from mpbn_deploy.formats.nir import write_nir
 from mpbn_deploy.frontend import trace
 from mpbn_deploy.verify.__main__ import COMMAND as VERIFY
-from mpbn_deploy.verify.certificate import check_certificate, read_certificate
+from mpbn_deploy.verify.comparison import check_certificate, read_certificate
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from mpbn_deploy.base import DataError, SimulationError, json_text
 from mpbn_deploy.data import Samples, Split
-from mpbn_deploy.execute import traces
+from mpbn_deploy.execute import reference
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
@@ -35,9 +35,9 @@ from mpbn_deploy.ir import (
 from mpbn_deploy.quantize import quantize
 from mpbn_deploy.verify import accuracy as accuracy_module, verify
 from mpbn_deploy.verify.accuracy import accuracy_text, compare_classes, compare_predictions, measure_accuracy
+from mpbn_deploy.verify.command import drift_table, drift_text
 from mpbn_deploy.verify.drift import MEASURES, measure_drift
 from mpbn_deploy.verify.flips import CAUSES, EARLIER, SEVERAL
-from mpbn_deploy.verify.text import drift_table, drift_text
 
 LOIHI2 = load_profile("loihi2")
 
@@ -137,7 +137,7 @@ def test_equal_integers_do_not_drift(seed, exponent, leak):
 @pytest.mark.parametrize("at_once", [1, 2**24])
 def test_a_weight(monkeypatch, at_once):
     """0.6 * 3 stays below 2; rounded it does not."""
-    monkeypatch.setattr(traces, "VALUES_AT_ONCE", at_once)
+    monkeypatch.setattr(reference, "VALUES_AT_ONCE", at_once)
     drift = drift_of(layer(0.6, 2.0), layer(1, 2), [0, 1, 3])
     flip = drift.first_flip
     assert (flip.population, flip.sample, flip.time_step, flip.index) == ("a", 2, 0, (0,))
@@ -238,7 +238,7 @@ def test_a_neuron_that_flipped_may_flip_again_because_of_it():
 @pytest.mark.parametrize("at_once", [1, 2**24])
 def test_the_first_flip_is_the_first_in_time(monkeypatch, at_once):
     """Population a flips on 3; b flips on 9, and in sample 1 that is earlier."""
-    monkeypatch.setattr(traces, "VALUES_AT_ONCE", at_once)
+    monkeypatch.setattr(reference, "VALUES_AT_ONCE", at_once)
     folded = float_chain(layer(0.6, 2.0), layer(1.0, 1.0, 0.4), timesteps=3)
     network = int_chain_of(layer(1, 2), layer(1, 1, 0), timesteps=3)
     drift = measure_drift(folded, network, np.array([[1, 3, 9], [9, 1, 1]])[..., None])
@@ -347,7 +347,7 @@ def test_parts_give_what_the_whole_gives(monkeypatch):
     network = quantize(folded, LOIHI2, weight_bits=3).network
     inputs, labels = inputs_for(network, samples=7), np.zeros(7, int)
     whole = measure_drift(folded, network, inputs, labels)
-    monkeypatch.setattr(traces, "VALUES_AT_ONCE", 1)
+    monkeypatch.setattr(reference, "VALUES_AT_ONCE", 1)
     parts = measure_drift(folded, network, inputs, labels)
     for part, population in zip(parts.populations, whole.populations, strict=True):
         assert (part.name, part.flips) == (population.name, population.flips)

@@ -16,8 +16,8 @@ from mpbn_deploy.execute.lava.compat import load_lava
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.formats.netx import write_netx
 from mpbn_deploy.verify import lava_models, verify
-from mpbn_deploy.verify.certificate import LAVA_CLAIM, check_certificate
-from mpbn_deploy.verify.text import verify_text
+from mpbn_deploy.verify.command import verify_text
+from mpbn_deploy.verify.comparison import LAVA_CLAIM, check_certificate
 
 pytestmark = pytest.mark.lava
 OWN = "Lava's own models"
@@ -133,14 +133,14 @@ def test_fewer_seconds_give_fewer_samples_of_a_whole_network():
 def test_what_is_too_deep_runs_one_by_one(monkeypatch):
     """Samples pass the populations one after the other, which takes a deep network long."""
     network = int_residual()
-    monkeypatch.setattr("mpbn_deploy.execute.lava.budget.PRODUCTS_PER_SECOND", 1e4)
-    monkeypatch.setattr("mpbn_deploy.execute.lava.budget.START_SECONDS", 0.1)
+    monkeypatch.setattr("mpbn_deploy.execute.lava.session.STOCK_PRODUCTS_PER_SECOND", 1e4)
+    monkeypatch.setattr("mpbn_deploy.execute.lava.session.START_SECONDS", 0.1)
     assert shared(network, 4.0) == (1, ("first", "second", "last"))
 
 
 def test_what_fits_nowhere_leaves_the_cheapest_populations(monkeypatch):
     network = int_residual()
-    monkeypatch.setattr("mpbn_deploy.execute.lava.budget.PRODUCTS_PER_SECOND", 1e4)
+    monkeypatch.setattr("mpbn_deploy.execute.lava.session.STOCK_PRODUCTS_PER_SECOND", 1e4)
     assert shared(network, 2.0) == (1, ("first",))
     assert shared(network, 0.5) == (0, ())
     with pytest.raises(SimulationError, match=r"no population .* fits a budget of 0\.5 s; raise --budget"):
@@ -152,7 +152,7 @@ def test_what_fits_nowhere_leaves_the_cheapest_populations(monkeypatch):
 def test_convolutions_take_time_for_each_pair_of_channels(monkeypatch):
     network, seconds = int_residual(), 60.0
     before = stock_share(network, 10**6, seconds).samples
-    monkeypatch.setattr("mpbn_deploy.execute.lava.budget.PAIR_SECONDS", 1e-3)
+    monkeypatch.setattr("mpbn_deploy.execute.lava.session.PAIR_SECONDS", 1e-3)
     assert 0 < stock_share(network, 10**6, seconds).samples < before
 
 

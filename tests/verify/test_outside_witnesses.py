@@ -13,15 +13,15 @@ from rich.console import Console
 from mpbn_deploy.__main__ import console_script
 from mpbn_deploy.base import MissingPackageError, SimulationError, main
 from mpbn_deploy.execute.outside import WITNESSES, WitnessFailedError, nengo_loihi, sana_fe, xylosim
-from mpbn_deploy.execute.outside.shares import Costs
+from mpbn_deploy.execute.outside.witnesses import Costs
 from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.export.__main__ import COMMAND as EXPORT
 from mpbn_deploy.formats.netx import write_netx
 from mpbn_deploy.ir import Connection, Conv2d, Dense, Input, IntNetwork, Lif, Population, Readout, SoftLif
-from mpbn_deploy.verify import outside, verify
+from mpbn_deploy.verify import lava_models, verify
 from mpbn_deploy.verify.__main__ import COMMAND as VERIFY
-from mpbn_deploy.verify.outside import compare_with_witness
-from mpbn_deploy.verify.text import verify_text
+from mpbn_deploy.verify.command import verify_text
+from mpbn_deploy.verify.lava_models import compare_with_witness
 
 pytestmark = pytest.mark.interop
 NENGO, XYLOSIM = WITNESSES["nengo-loihi"], WITNESSES["xylosim"]
@@ -271,7 +271,7 @@ def test_a_budget_leaves_samples_and_populations_out(monkeypatch):
 
 @needs_nengo
 def test_without_a_trace_a_few_samples_run(monkeypatch):
-    monkeypatch.setattr(outside, "FEW_SAMPLES", 2)
+    monkeypatch.setattr(lava_models, "FEW_SAMPLES", 2)
     assert compared(NENGO, int_chain()).extent == "2 of 3 samples, populations, one by one"
     assert compared(NENGO, int_chain(), None).extent == "populations, one by one"
 

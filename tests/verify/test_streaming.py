@@ -11,7 +11,7 @@ import pytest
 from networks import inputs_for, spiking_network
 
 from mpbn_deploy.data import Samples
-from mpbn_deploy.execute import EXECUTORS, traces
+from mpbn_deploy.execute import EXECUTORS, reference
 from mpbn_deploy.fit import measure, neurobench_metrics
 from mpbn_deploy.fold import fold
 from mpbn_deploy.frontend import trace
@@ -31,8 +31,8 @@ def networks():
 
 def in_chunks_of(monkeypatch, network, samples):
     values = sum(population.size for population in network.populations) * network.timesteps
-    monkeypatch.setattr(traces, "VALUES_AT_ONCE", samples * values)
-    assert traces.chunks(network, SAMPLES)[0] == slice(0, samples)
+    monkeypatch.setattr(reference, "VALUES_AT_ONCE", samples * values)
+    assert reference.chunks(network, SAMPLES)[0] == slice(0, samples)
 
 
 def verified(networks, **options):

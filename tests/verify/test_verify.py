@@ -20,10 +20,9 @@ from mpbn_deploy.frontend import trace
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.quantize import quantize
 from mpbn_deploy.verify import compare, verify
+from mpbn_deploy.verify.command import verify_text
 from mpbn_deploy.verify.comparison import Comparison, Comparisons, join_samples
-from mpbn_deploy.verify.floating import FloatingCheck, join_floating_checks
-from mpbn_deploy.verify.folding import check_fold
-from mpbn_deploy.verify.text import verify_text
+from mpbn_deploy.verify.folding import FloatingCheck, check_fold, join_floating_checks
 
 
 @pytest.fixture(scope="module")

@@ -7,51 +7,65 @@ population can also be built alone, with one process per source that sends recor
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import shutil
+import threading
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from math import prod
+from multiprocessing import current_process
+from multiprocessing.util import Finalize
 from typing import Any
 
 import numpy as np
 
-from ...base import record
+from ...base import SimulationError, new_temporary_folder, record, return_freed_memory
 from ...ir import AnyNetwork, AnyPopulation, FoldedNetwork, Shape, is_graded, sends
-from .fast_layers import fast_layer
-from .models import (
-    DelayLineModel,
-    TapedDeltaModel,
-    TapedLifModelFixed,
-    TapedLifModelFloat,
-    TapedSigmaDeltaModel,
-    TapedSigmaModel,
-    TapeInputModel,
-    TapeOutputModel,
-    WindowModelFixed,
-    WindowModelFloat,
+from .compat import (
+    LavaFailedError,
+    children_exit_with_parent,
+    deferred_signals,
+    load_lava,
+    quiet,
+    start_method,
 )
-from .plans import Source, fed_populations, lava_shape, pipeline_depths, plan_layer
+from .fast_layers import fast_layer
+from .plans import Source, Tape, fed_populations, lava_shape, pipeline_depths, plan_layer
 from .processes import (
     DelayLine,
+    DelayLineModel,
     Layer,
     TapedDelta,
+    TapedDeltaModel,
     TapedLif,
+    TapedLifModelFixed,
+    TapedLifModelFloat,
     TapedSigma,
     TapedSigmaDelta,
+    TapedSigmaDeltaModel,
+    TapedSigmaModel,
     TapeInput,
+    TapeInputModel,
     TapeOutput,
+    TapeOutputModel,
     Window,
+    WindowModelFixed,
+    WindowModelFloat,
     port_name,
 )
 from .stock_layers import StockLayerFixed, StockLayerFloat
-from .tapes import Tape
 
-# isort: split
-from lava.magma.core.run_configs import Loihi2SimCfg
-from lava.proc.conv.models import PyConvModelFixed, PyConvModelFloat
-from lava.proc.conv.process import Conv as LavaConv
-from lava.proc.dense.models import PyDenseModelBitAcc, PyDenseModelFloat
-from lava.proc.dense.process import Dense as LavaDense
-from lava.proc.graded.models import PyGradedVecModelFixed
-from lava.proc.graded.process import GradedVec
+load_lava()
+from lava.magma.core.process.process import AbstractProcess  # noqa: E402
+from lava.magma.core.run_conditions import RunSteps  # noqa: E402
+from lava.magma.core.run_configs import Loihi2SimCfg  # noqa: E402
+from lava.magma.runtime.mgmt_token_enums import MGMT_RESPONSE, enum_equal  # noqa: E402
+from lava.proc.conv.models import PyConvModelFixed, PyConvModelFloat  # noqa: E402
+from lava.proc.conv.process import Conv as LavaConv  # noqa: E402
+from lava.proc.dense.models import PyDenseModelBitAcc, PyDenseModelFloat  # noqa: E402
+from lava.proc.dense.process import Dense as LavaDense  # noqa: E402
+from lava.proc.graded.models import PyGradedVecModelFixed  # noqa: E402
+from lava.proc.graded.process import GradedVec  # noqa: E402
 
 FIXED = {
     LavaConv: PyConvModelFixed,
@@ -178,3 +192,145 @@ def configuration(*, real: bool, stock: bool) -> Loihi2SimCfg:
     return Loihi2SimCfg(
         select_tag="floating_pt" if real else "fixed_pt", exception_proc_model_map=ModelChoice(models)
     )
+
+
+# Start Lava's processes, run them, and stop them, also after errors and interrupts.
+
+
+STOP_SECONDS = 5.0  # time limit for Lava's processes to stop
+KILLED_SECONDS = 30.0  # and for what waits for them, once they were killed: a busy machine takes its time
+POLL_SECONDS = 0.2  # between checks that all of Lava's processes are alive
+LONGEST_FOLDER = 90  # characters; the path of a socket may have 107 in all
+CHANNEL_SIZE = 4  # messages per channel; no process is more than one step ahead of another
+
+
+@contextmanager
+def started(process: AbstractProcess, configuration: Loihi2SimCfg) -> Iterator[AbstractProcess]:
+    """Start Lava's processes; stop them at the end of the block, also after an error or an interrupt.
+
+    Ctrl-C, and often SIGTERM, reach all processes of a command at once. Lava's processes would die in the
+    middle of a message, and stopping them would wait forever. They therefore ignore both signals and are
+    stopped from here; if this process is killed, they exit by themselves.
+    """
+    try:
+        with deferred_signals(), children_exit_with_parent(), start_method("fork"), quiet():
+            _create(process, configuration)
+        yield process
+    finally:
+        with deferred_signals(), quiet():
+            _stop(process.runtime)
+
+
+def _create(process: AbstractProcess, configuration: Loihi2SimCfg) -> None:
+    if len(folder := _socket_folder()) > LONGEST_FOLDER:
+        raise SimulationError(
+            f"{folder}: the path has {len(folder)} characters; the sockets of Lava's processes allow "
+            f"{LONGEST_FOLDER}. Set TMPDIR to a folder with a shorter path."
+        )
+    return_freed_memory()
+    try:
+        process.create_runtime(run_cfg=configuration, compile_config={"pypy_channel_size": CHANNEL_SIZE})
+    except Exception as error:  # raised by any process model
+        raise SimulationError(f"Lava's processes did not start: {error}") from error
+
+
+def _socket_folder() -> str:
+    """Return multiprocessing's folder of sockets; the next run removes it if this one is killed."""
+    settings: dict[str, str] = current_process()._config  # type: ignore[attr-defined]
+    if settings.get("tempdir") is None:
+        settings["tempdir"] = new_temporary_folder()
+        # When this process ends, after everything else: as multiprocessing does with a folder of its own.
+        Finalize(None, shutil.rmtree, args=(settings["tempdir"], True), exitpriority=-100)
+    return settings["tempdir"]
+
+
+def run_steps(process: AbstractProcess, steps: int, patience: float) -> None:
+    """Run time steps; raise if one of Lava's processes dies, or after `patience` seconds.
+
+    Without this, Lava waits forever when a process waits for a message of one that died.
+    """
+    runtime, answered = process.runtime, threading.Event()
+    for port in runtime.service_to_runtime:
+        port.observer = answered.set
+    deadline = time.monotonic() + patience
+    process.run(condition=RunSteps(num_steps=steps, blocking=False))
+    while not all(port.probe() for port in runtime.service_to_runtime):
+        if not answered.wait(POLL_SECONDS):
+            _raise_if_dead(runtime)
+            _raise_if_late(runtime, deadline, f"{steps} time steps in {patience:g} s")
+        answered.clear()
+    answers = [port.peek() for port in runtime.service_to_runtime]
+    if not all(enum_equal(answer, MGMT_RESPONSE.DONE) for answer in answers):
+        _raise_failure(runtime)
+    process.wait()
+
+
+def _raise_failure(runtime: Any) -> None:
+    """Raise the error of the process that failed, which is available shortly after Lava reports it."""
+    deadline = time.monotonic() + STOP_SECONDS
+    while time.monotonic() < deadline:
+        _raise_if_dead(runtime)
+        time.sleep(0.05)
+    raise LavaFailedError(f"Lava reported an error in one of its processes: {_names(runtime)}.")
+
+
+def _raise_if_dead(runtime: Any) -> None:
+    dead = [(name, actor) for name, actor in _actors(runtime) if not actor.is_alive()]
+    if dead:
+        reasons = [f"{name}: {_exit_reason(actor)}" for name, actor in dead]
+        raise LavaFailedError(f"a Lava process failed: {'; '.join(reasons)}")
+
+
+def _exit_reason(actor: Any) -> str:
+    if actor.exception is None:
+        return f"ended with exit code {actor.exitcode}"
+    error, _ = actor.exception
+    return f"{type(error).__name__}: {error}"
+
+
+def _raise_if_late(runtime: Any, deadline: float, what: str) -> None:
+    if time.monotonic() > deadline:
+        raise LavaFailedError(
+            f"Lava did not finish {what}; its processes are {_names(runtime)}. "
+            "Increase --patience, run fewer samples at once, or use the emulator."
+        )
+
+
+def _names(runtime: Any) -> str:
+    return ", ".join(name for name, _ in _actors(runtime))
+
+
+def _actors(runtime: Any) -> list[tuple[str, Any]]:
+    """Return Lava's operating-system processes, each with the name of the Lava process it runs."""
+    names = [f"{type(p).__name__} {p.name}" for p in runtime._executable.proc_builders]
+    actors = runtime._messaging_infrastructure.actors
+    names += ["runtime service"] * (len(actors) - len(names))
+    return [(f"{name} (process {actor.pid})", actor) for name, actor in zip(names, actors, strict=True)]
+
+
+def _stop(runtime: Any) -> None:
+    """Stop Lava's processes; kill them if a run is in progress or if they do not stop in time."""
+    if runtime is None or runtime._messaging_infrastructure is None:
+        return  # nothing was started
+    stopping = threading.Thread(target=_stop_gently, args=(runtime,), daemon=True)
+    if runtime._is_started and not runtime._is_running:
+        stopping.start()
+        stopping.join(STOP_SECONDS)
+        if not stopping.is_alive():
+            return
+    for actor in runtime._messaging_infrastructure.actors:
+        if not actor._is_done:
+            actor.kill()
+    if stopping.is_alive():  # it waited for processes that are dead now, and may finish: not both at once
+        stopping.join(KILLED_SECONDS)
+        if not stopping.is_alive():
+            return
+    runtime._is_started = runtime._is_running = False
+    runtime.join()  # its ports, which have threads
+    runtime._messaging_infrastructure.stop()  # waits for the killed processes and frees their shared memory
+    runtime._watchdog_manager.stop()
+
+
+def _stop_gently(runtime: Any) -> None:
+    with suppress(OSError, EOFError):  # of connections to processes that were killed meanwhile
+        runtime.stop()

@@ -10,20 +10,15 @@ spikes that would arrive after the end of their sample are dropped.
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterable, Mapping, Sequence
+from math import prod
 from typing import Any
 
 import numpy as np
 from typing_extensions import assert_never
 
-from ...base import (
-    Array,
-    OptionError,
-    SimulationError,
-    did_you_mean,
-    layer_name,
-    record,
-)
+from ...base import Array, OptionError, SimulationError, did_you_mean, layer_name, record
 from ...ir import (
     STATE_LIMIT,
     AnyNetwork,
@@ -59,7 +54,6 @@ from ...ir import (
     value_range,
     varies,
 )
-from .tapes import Tape
 
 LARGEST_SUM = 2**30  # Lava adds in signed 32 bits and doubles dense weights; float64 holds far larger sums
 Source = Population[Input | AnyNeuron]
@@ -300,3 +294,32 @@ def lava_shape(shape: Shape) -> Shape:
 def to_lava(values: Array, shape: Shape) -> Array:
     """Return one value per neuron, in Lava's axes."""
     return np.broadcast_to(values, shape).T.copy()
+
+
+# Tapes: memory shared with Lava's processes, one row per time step.
+#
+# Lava moves variables between processes one number at a time, which takes minutes for a trace. A tape is
+# mapped before Lava's processes are forked, so they inherit it. It has no name and no file, so the operating
+# system frees it when the last process exits, even after a crash.
+
+
+class Tape:
+    """A ring of rows: Lava's time step t uses row (t - 1) mod rows."""
+
+    def __init__(self, rows: int, shape: Shape, kind: Any) -> None:
+        size = rows * prod(shape) * np.dtype(kind).itemsize
+        self.values: Array = np.frombuffer(mmap.mmap(-1, size), kind).reshape(rows, *shape)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def write(self, time_step: int, values: Array) -> None:
+        self.values[(time_step - 1) % len(self)] = values
+
+    def read(self, time_step: int) -> Array:
+        row: Array = self.values[(time_step - 1) % len(self)]
+        return row
+
+    def rows(self, done: int, count: int) -> Array:
+        """Return the rows of the `count` time steps after the first `done`; count <= len(self)."""
+        return (done + np.arange(count)) % len(self)

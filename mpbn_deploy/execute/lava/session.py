@@ -7,24 +7,46 @@ until the last sample has passed the deepest population, rounded up to a whole s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import partial
+from importlib import metadata
 from math import prod, sqrt
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...base import HANG_SECONDS, Array, OptionError, Progress, SimulationError, no_progress, record
-from ...ir import AnyNetwork, Connection, Dense, IntNetwork, Shape, Trace, as_steps, check_input_values
-from ..options import ExecutionOptions
-from ..traces import outputs_of
+from ...base import (
+    HANG_SECONDS,
+    Array,
+    OptionError,
+    Progress,
+    SimulationError,
+    no_progress,
+    record,
+    temporary_folder,
+)
+from ...formats.netx import stock_reader_obstacle, write_netx
+from ...ir import (
+    AnyNetwork,
+    Connection,
+    Conv2d,
+    Dense,
+    IntNetwork,
+    Shape,
+    Trace,
+    as_steps,
+    check_input_values,
+)
+from .. import lava
+from ..reference import ExecutionOptions, check_one_neuron, outputs_of
 from .compat import load_lava, load_stock, quiet
-from .plans import pipeline_depths, probed_names, stock_obstacle
-from .tapes import Tape
+from .plans import Tape, pipeline_depths, probed_names, stock_obstacle
 
 if TYPE_CHECKING:
     from .graph import LavaGraph
+
 
 MOST_LANES = 64  # samples run in parallel
 TYPICAL_RUN = 64  # samples of a run, if unknown
@@ -105,8 +127,7 @@ class Session:
 
     def __enter__(self) -> Session:
         load_stock() if self.lanes is None else load_lava()
-        from .execute import started
-        from .graph import build
+        from .graph import build, started
 
         with quiet():
             graph = build(self.network, self.probed, self.lanes, self.alone)
@@ -161,7 +182,7 @@ class Session:
         return streams
 
     def _run(self, graph: LavaGraph, streams: Streams, progress: Progress) -> None:
-        from .execute import run_steps
+        from .graph import run_steps
 
         tape = next(iter(graph.input_tapes.values()))
         size = min(len(tape), max(SMALLEST_BLOCK, -(-streams.total // BLOCKS)))
@@ -287,3 +308,148 @@ def products(network: AnyNetwork, connection: Connection) -> int:
     if isinstance(synapse, Dense):
         return synapse.weight.size
     return synapse.weight.size * prod(network.layer(connection.target).shape[1:])
+
+
+# How much of a verification Lava's own process models can do in a given time.
+#
+# They take about a thousand times longer than ours: a convolution calls SciPy for each pair of an input and
+# an output channel. Run as a whole, n samples of T steps take n T + depth steps of every population, because
+# samples pass the populations one after the other; alone, a population that is fed recorded spikes takes n T
+# + 1 steps, but Lava must be started for each. lava-dl's reader builds Lava's own processes from a file, and
+# only as a whole.
+#
+# The estimate counts work, not the seconds of this machine, so that a verification that is repeated elsewhere
+# compares as much.
+
+
+START_SECONDS = 1.5  # to start Lava's processes, and to stop them
+PROCESS_SECONDS = 1.5e-3  # of a population in a time step, whatever its size
+STOCK_PRODUCTS_PER_SECOND = 1.3e8  # of Lava's own synapses
+PAIR_SECONDS = 9e-6  # of a call for a pair of channels, besides its products
+READER_SHARE = 0.25  # of the budget, for lava-dl's reader
+
+
+@record
+class BudgetShare:
+    """What fits the budget: some samples, of the whole network or of populations that run alone."""
+
+    samples: int
+    alone: tuple[str, ...] = ()
+
+
+def stock_share(network: IntNetwork, samples: int, seconds: float) -> BudgetShare:
+    """Return the most samples, at most `samples`, that Lava's own models run in about so many seconds.
+
+    If not even one sample of all populations fits, it is one sample of the cheapest ones.
+    """
+    steps = _step_seconds(network)
+    whole = sum(steps.values())
+    depth = max(pipeline_depths(network).values())
+    together = (seconds - START_SECONDS - depth * whole) / (network.timesteps * whole)
+    one_by_one = (seconds - START_SECONDS * len(steps) - whole) / (network.timesteps * whole)
+    if together >= min(samples, one_by_one) and together >= 1:
+        return BudgetShare(samples=min(samples, int(together)))
+    if one_by_one >= 1:
+        return BudgetShare(samples=min(samples, int(one_by_one)), alone=tuple(steps))
+    alone, left = set(), seconds
+    for name in sorted(steps, key=steps.__getitem__):
+        left -= START_SECONDS + (network.timesteps + 1) * steps[name]
+        alone |= {name} if left >= 0 else set()
+    return BudgetShare(samples=min(1, len(alone)), alone=tuple(name for name in steps if name in alone))
+
+
+def reader_samples(network: IntNetwork, samples: int, seconds: float) -> int:
+    """Return how many samples, at most `samples`, lava-dl's reader runs in its share of so many seconds."""
+    whole = sum(_step_seconds(network).values())
+    left = READER_SHARE * seconds - START_SECONDS - (len(network.layers) + 1) * whole
+    return max(0, min(samples, int(left / (network.timesteps * whole))))
+
+
+def _step_seconds(network: IntNetwork) -> Mapping[str, float]:
+    """Return the seconds of a time step of each population."""
+    return {
+        population.name: PROCESS_SECONDS
+        + sum(_synapse_seconds(network, connection) for connection in network.entering(population.name))
+        for population in network.layers
+    }
+
+
+def _synapse_seconds(network: IntNetwork, connection: Connection) -> float:
+    synapse = connection.synapse
+    seconds = products(network, connection) / STOCK_PRODUCTS_PER_SECOND
+    if isinstance(synapse, Conv2d):  # strides are applied after all products
+        seconds *= prod(synapse.stride)
+        seconds += prod(synapse.weight.shape[:2]) * PAIR_SECONDS
+    return seconds
+
+
+# Executors that run in Lava: our process models, Lava's own models, and lava-dl's reader of network.net.
+#
+# `run_alone` runs one population in Lava's own models, fed with recorded spikes of its sources.
+
+
+@record
+class InLava:
+    """Lava's simulator, with our process models or with Lava's own, one sample at a time."""
+
+    stock: bool
+
+    def obstacle(self, network: IntNetwork) -> str | None:
+        return lava.stock_obstacle(network) if self.stock else None
+
+    def run(self, network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
+        probe, patience = None if options.keep_trace else (), options.patience
+        return lava.run(
+            network, inputs, probe=probe, stock=self.stock, patience=patience, progress=options.progress
+        )
+
+    def opened(
+        self, network: IntNetwork, samples: int, options: ExecutionOptions
+    ) -> AbstractContextManager[Callable[[Array], Trace]]:
+        return lava.opened(network, samples, options, stock=self.stock)
+
+    def check(self) -> str:
+        return f"{metadata.version('lava-nc')}, {check_one_neuron('Lava', self.run)}"
+
+
+class InReader:
+    """The file network.net in lava-dl's own reader; the trace has no voltages."""
+
+    def obstacle(self, network: IntNetwork) -> str | None:
+        return stock_reader_obstacle(network)
+
+    def run(self, network: IntNetwork, inputs: Array, options: ExecutionOptions) -> Trace:
+        with _file(network, options.netx) as path:
+            return lava.run_stock_netx(
+                path, network, inputs, patience=options.patience, progress=options.progress
+            )
+
+    def check(self) -> str:
+        reader = lava.load_netx().Network
+        return f"{metadata.version('lava-dl')}, {reader.__module__}.{reader.__name__}"
+
+
+OURS, STOCK, NETX = InLava(stock=False), InLava(stock=True), InReader()
+
+
+def run_alone(
+    network: IntNetwork, name: str, recorded: Mapping[str, Array], options: ExecutionOptions
+) -> lava.Replay:
+    """Run one population on recorded spikes of its sources, [samples, timesteps, *shape]."""
+    with lava.Session(network, alone=name, stock=True, patience=options.patience) as session:
+        return session.replay(recorded, progress=options.progress)
+
+
+@contextmanager
+def _file(network: IntNetwork, given: Path | bytes | None) -> Iterator[Path]:
+    """Yield the given path, or a temporary file with the given content or the network."""
+    if isinstance(given, Path):
+        yield given
+        return
+    with temporary_folder() as folder:
+        path = Path(folder) / "network.net"
+        if given is None:
+            write_netx(network, path)
+        else:
+            path.write_bytes(given)
+        yield path

@@ -28,8 +28,7 @@ from ...ir import (
     Truncation,
     Xylo,
 )
-from .pieces import Answer, ObstacleError, Piece
-from .shares import Costs
+from .witnesses import Answer, Costs, ObstacleError, Piece
 
 COSTS = Costs(piece=0.01, synapse=3e-7, step=1e-4, arrival=1.5e-5)
 LARGEST_SUM = 2**31 - 1  # of the emulator's int32, where it would wrap before it counts its 22 bits

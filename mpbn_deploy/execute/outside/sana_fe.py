@@ -32,8 +32,7 @@ from ...ir import (
     SoftLif,
     Xylo,
 )
-from .pieces import Answer, ObstacleError, Piece, WitnessFailedError
-from .shares import Costs
+from .witnesses import Answer, Costs, ObstacleError, Piece, WitnessFailedError
 
 COSTS = Costs(piece=0.6, synapse=3e-6, step=2e-3, arrival=2e-5)
 INSTALL = "pip install sanafe"

@@ -39,10 +39,8 @@ from ...ir import (
     as_steps,
     check_input_values,
 )
-from ..options import ExecutionOptions
-from ..traces import outputs_of
-from .pieces import Answer, ObstacleError, Piece
-from .shares import Costs
+from ..reference import ExecutionOptions, outputs_of
+from .witnesses import Answer, Costs, ObstacleError, Piece
 
 COSTS = Costs(piece=0.01, synapse=2e-6, step=2e-3, arrival=2e-5)
 INSTALL = "pip install xylosim"

@@ -2,13 +2,12 @@
 
 A rule takes a Design (network, profile, placement, number of chips) and returns Findings.
 
-    design       Design, Finding, and what rules are made of
+    design       Design, Finding, and what rules are made of; neuron models: membrane, leak, current, reset,
+                 time steps, integer states
     formats      numbers: weights, thresholds, biases, decays, states, messages, delays
-    neurons      neuron models: membrane, leak, current, reset, time steps, integer states
     layers       shapes: layer types, kernels, maps, fan-in and fan-out, recurrence
-    capacity     resources: cores, thresholds per core, inputs, hidden neurons, outputs
-    fabric       the memories of our core in an FPGA
-    register     RULES, all rules in the order of the report
+    capacity     resources: cores, thresholds per core, inputs, hidden neurons, outputs; the memories of our
+                 core in an FPGA; RULES, all rules in the order of the report
 
 All rules run, and every violation is found. An error means that the network does not fit. "not known" means
 that no public source says whether the chip can. A warning means that the network can be placed, but the chip
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING
 from ...base import door
 
 if TYPE_CHECKING:
+    from .capacity import RULES as RULES
     from .design import Design as Design, Finding as Finding, Severity as Severity
-    from .register import RULES as RULES
 else:
     __getattr__, __dir__ = door(__name__, __file__)

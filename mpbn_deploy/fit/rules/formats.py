@@ -18,8 +18,21 @@ from ...ir import (
     value_range,
     without_relays,
 )
-from .design import WHOLE_NETWORK, Design, Rule, Violations, needs, outside, rule
-from .neurons import counts_spikes, decays, has_sigma_deltas, is_digital, keeps_states, sigma_deltas
+from .design import (
+    WHOLE_NETWORK,
+    Design,
+    Rule,
+    Violations,
+    counts_spikes,
+    decays,
+    has_sigma_deltas,
+    is_digital,
+    keeps_states,
+    needs,
+    outside,
+    rule,
+    sigma_deltas,
+)
 
 MESSAGE_IS_A_PLAIN_SPIKE = 1  # bits
 INPUT_KEYS = ("network.input_minimum", "network.input_maximum")

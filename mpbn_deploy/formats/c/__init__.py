@@ -1,8 +1,7 @@
 """A network as C: one C99 file that any compiler takes, for microcontrollers and for this machine.
 
 plan        IntNetwork -> Program: types, tables, and how much is computed at once
-memory      the arrays of a program, placed in static memory
-kernels     the functions that add weights, in C
+memory      the arrays of a program, placed in static memory; the functions that add weights, in C
 source      Program -> the functions of its populations
 program     the whole file and its header, their bytes, and the hash of the network
 project     a folder with a self-test, for make, CMake and Arduino

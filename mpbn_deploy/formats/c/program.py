@@ -13,8 +13,7 @@ import numpy as np
 from ... import __version__
 from ...base import Array, OptionError, record
 from ...ir import IntNetwork, neuron_kind, sends, value_range
-from .kernels import template
-from .memory import Memory
+from .memory import Memory, template
 from .plan import FAST, SMALL, Program, Style, plan_program
 from .source import Writer, comment, memories, places_text, schedule, struct_text, table_text
 

@@ -16,7 +16,7 @@ import numpy as np
 from ... import __version__
 from ...base import Array
 from ...ir import IntNetwork, Trace
-from .kernels import template
+from .memory import template
 from .plan import Table, as_narrow
 from .program import PREFIX, CSource, renamed, write_source
 from .source import table_text

@@ -8,9 +8,8 @@ from textwrap import indent
 import numpy as np
 
 from ...ir import DECAY_ONE, Conv2d, Membrane, Modulator, neuron_kind, sends
-from . import kernels
-from .kernels import Kernel, kernel
-from .memory import Memory, place
+from . import memory as kernels
+from .memory import Kernel, Memory, kernel, place
 from .plan import Arrival, Layer, Parameter, Program, Table
 
 PER_LINE = 24  # numbers of a table

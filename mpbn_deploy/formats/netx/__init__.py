@@ -26,8 +26,7 @@ connection without `type` and `weight` are in the layer of its target.
 
     read             file -> IntNetwork
     write            IntNetwork -> file
-    node             one node of a file, with checked access to its keys
-    neurons          the neurons of a layer; sigma_delta: those that encode changes
+    node             one node of a file, with checked access to its keys; the neurons of a layer
     connections      the connections of a chain's layers, and of a graph's list
 """
 

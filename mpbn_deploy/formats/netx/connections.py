@@ -13,8 +13,7 @@ import numpy as np
 
 from ...base import Array, Tree
 from ...ir import MOST_TIMESTEPS, Connection, Conv2d, Dense, Population, Synapse
-from .node import Node, numbered_nodes
-from .sigma_delta import is_sigma_delta
+from .node import Node, is_sigma_delta, numbered_nodes
 
 MOST_DELAYS = 64  # different delays in a layer; the chip supports 0..62
 LARGEST_SPLIT = 2**26  # total weights of the connections that a layer is split into

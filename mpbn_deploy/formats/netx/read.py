@@ -31,9 +31,7 @@ import numpy as np
 from ...base import Array, FormatError, NetworkError, Tree, read_tree, record
 from ...ir import MOST_TIMESTEPS, STATE_EXPONENT, STATE_LIMIT, Input, IntNetwork, Neuron, Population, Shape
 from .connections import chain_connections, dense_weight, graph_connections
-from .neurons import read_neuron
-from .node import Node, numbered_nodes
-from .sigma_delta import is_sigma_delta
+from .node import Node, is_sigma_delta, numbered_nodes, read_neuron
 
 CHAIN_VERSION, GRAPH_VERSION = 1, 2
 MOST_LAYERS = 10_000

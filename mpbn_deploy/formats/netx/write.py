@@ -49,9 +49,8 @@ from ...ir import (
     update_rule,
     varies,
 )
-from .neurons import NEVER_FIRES, PER_STEP, RELAY, SOFT, XYLO
+from .node import NEVER_FIRES, NO_CHAIN, PER_STEP, RELAY, SOFT, XYLO, is_stock_layer, sigma_delta_tree
 from .read import CHAIN_VERSION, GRAPH_VERSION
-from .sigma_delta import NO_CHAIN, is_stock_layer, sigma_delta_tree
 
 LARGEST_STOCK_DELAY = 62  # lava-dl's reader clamps larger delays
 MOST_STOCK_GROUPS = 127  # Lava's convolution, which that reader builds, stores them in signed 8 bits

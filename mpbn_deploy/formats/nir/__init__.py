@@ -8,17 +8,12 @@ length dt is ours,
 with v in units of dt / tau * r. NIR does not define dt, time steps, the range of the input, the comparison,
 the reset or the readout: our files have them in the graph's metadata, for other files the caller gives them.
 
-    file         HDF5 -> nodes and edges, bounded and checked
+    file         HDF5 -> nodes and edges, bounded and checked; the edges that close loops
     read         nodes and edges -> FoldedNetwork: composes linear nodes, delays loops
-    linear       NIR's linear nodes -> affine maps
-    neurons      NIR's neurons -> ours
-    conventions  resets, and the order of a CubaLIF's update: stated, or assumed
-    loops        finds the edges that close loops
-    metadata     properties for which NIR has no keys; integer networks as real ones
-    kernels      kernels in the form that nir can type-check, and back
-    constants    biases of single neurons, as the spikes of an extra neuron
-    portable     one threshold for all neurons, for readers that support no other
-    shifts       thresholds at or below zero, made positive for the portable dialect
+    linear       NIR's linear nodes -> affine maps; biases of single neurons, as spikes of an extra neuron
+    neurons      NIR's neurons -> ours; resets and the order of a CubaLIF's update: stated, or assumed
+    metadata     properties for which NIR has no keys; integer networks as real ones; kernels in nir's form
+    portable     one threshold for all neurons, for readers that support no other; above zero
     write        FoldedNetwork or IntNetwork -> file (the only module that imports nir)
 """
 
@@ -27,9 +22,9 @@ from typing import TYPE_CHECKING
 from ...base import door
 
 if TYPE_CHECKING:
-    from .conventions import Assumption as Assumption
-    from .loops import AmbiguousLoopError as AmbiguousLoopError, closing_edges as closing_edges
+    from .file import AmbiguousLoopError as AmbiguousLoopError, closing_edges as closing_edges
     from .metadata import DT as DT
+    from .neurons import Assumption as Assumption
     from .read import (
         NirNetwork as NirNetwork,
         open_nir as open_nir,

@@ -44,24 +44,33 @@ from ...ir import (
     xylo_reset,
 )
 from ..options import NirCurrent, NirReset
-from .constants import without_constants
-from .conventions import AFTER, CUBA, Assumption, Conventions, conventions
-from .file import NirFile, Node, read_file
-from .kernels import as_written
-from .linear import LINEAR, linear
-from .loops import AmbiguousLoopError, closing_edges, neighbours
+from .file import AmbiguousLoopError, NirFile, Node, closing_edges, neighbours, read_file
+from .linear import LINEAR, linear, without_constants
 from .metadata import (
     PORTABLE,
     PORTABLE_THRESHOLD,
     Metadata,
     as_integers,
+    as_written,
     connection_key,
     read_metadata,
     safe,
     spread,
     with_steps,
 )
-from .neurons import INTEGRATING, SPIKING, Timing, integrator, parameter_shape, spiking_neuron
+from .neurons import (
+    AFTER,
+    CUBA,
+    INTEGRATING,
+    SPIKING,
+    Assumption,
+    Conventions,
+    Timing,
+    conventions,
+    integrator,
+    parameter_shape,
+    spiking_neuron,
+)
 
 KNOWN = LINEAR | SPIKING | INTEGRATING
 MOST_VALUES = 2**27  # total over all nodes

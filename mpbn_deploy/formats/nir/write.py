@@ -46,9 +46,8 @@ from ...ir import (
     without_relays,
 )
 from ..options import Dialect
-from .constants import bias_carriers, main_first, split_bias, with_constants
-from .kernels import is_signal, typeable
-from .loops import AmbiguousLoopError, closing_edges
+from .file import AmbiguousLoopError, closing_edges
+from .linear import bias_carriers, main_first, split_bias, with_constants
 from .metadata import (
     DIALECTS,
     DT,
@@ -58,8 +57,10 @@ from .metadata import (
     PORTABLE,
     first_steps,
     is_average,
+    is_signal,
     metadata_text,
     safe,
+    typeable,
 )
 from .portable import check_same_in_all_steps, portable
 

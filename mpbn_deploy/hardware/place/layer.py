@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from math import prod
 
 import numpy as np
 from typing_extensions import assert_never
 
-from ...base import record
+from ...base import Array, record
 from ...ir import (
     NO_BORDER,
     Axis,
@@ -21,6 +22,7 @@ from ...ir import (
     IntNetwork,
     Lif,
     Neuron,
+    ProjectiveFields,
     Readout,
     Relay,
     Shape,
@@ -30,10 +32,12 @@ from ...ir import (
     Synapse,
     Xylo,
     axes,
+    groups_of,
+    projective_fields,
+    window,
 )
 from ..profile import HardwareProfile
-from .bits import stored_bits, words_of_row
-from .records import ROW_KEYS, Storage
+from .tiles import ROW_KEYS, Storage, Tile, extents, overlap, slices, stored_bits, words_of_row
 
 CORE = "core."
 
@@ -222,3 +226,53 @@ def _one_to_one(synapse: Synapse) -> bool:
     steps = (synapse.stride, synapse.padding, synapse.silent)
     plain = steps == ((1, 1), (0, 0), NO_BORDER) and weight.shape == (synapse.groups, 1, 1, 1)
     return plain and bool((weight == 1).all())
+
+
+# Relate tiles through a convolution: which parts of the target the parts of the source reach.
+
+
+def source_fields(inlet: Inlet, axis: int, part: slice) -> ProjectiveFields:
+    """Return the projective fields of the source rows (axis 1) or columns (axis 2) that a part reads."""
+    return _fields(inlet.axes[axis - 1].within(part))
+
+
+_fields = lru_cache(maxsize=4096)(projective_fields)
+
+
+def has_active_outputs(synapse: Conv2d, target: Shape, part: Tile) -> bool:
+    """Return whether a part has neurons outside the silent border of a convolution."""
+    rows, columns = window(synapse, target)
+    return 0 not in extents((overlap(part[1], rows), overlap(part[2], columns)))
+
+
+def reach_counts(outlet: Outlet, extent: int, axis: int, part: slice) -> Array:
+    """Count, for each part of the target axis, the source rows of `part` that reach it."""
+    sums = _reached(outlet.axes[axis - 1], extent)
+    counts: Array = sums[:, part.stop] - sums[:, part.start]
+    return counts
+
+
+@lru_cache(maxsize=512)
+def _reached(along: Axis, extent: int) -> Array:
+    """Count the first n source rows that reach each part, [part of the target, n]."""
+    parts = slices(along.target, extent)
+    sums = np.zeros((len(parts), along.source + 1), int)
+    for part, row in zip(parts, sums, strict=True):
+        row[_fields(along.within(part)).source + 1] = 1
+    return sums.cumsum(axis=1)
+
+
+def channel_reach_counts(layer: Layer, outlet: Outlet, extent: int, channels: slice) -> tuple[int, int]:
+    """Count the parts of the target channels that `channels` reach, and the pairs of part and group."""
+    assert isinstance(outlet.synapse, Conv2d)
+    groups = outlet.synapse.groups
+    sending = groups_of(channels, layer.shape[0] // groups)
+    return _group_reach_counts(sending, outlet.shape[0], outlet.shape[0] // groups, extent)
+
+
+@lru_cache(maxsize=4096)
+def _group_reach_counts(sending: range, channels: int, per_group: int, extent: int) -> tuple[int, int]:
+    """Count as `channel_reach_counts` does, given the groups of the source channels."""
+    reading = [groups_of(part, per_group) for part in slices(channels, extent)]
+    reached = [len(range(max(sending.start, own.start), min(sending.stop, own.stop))) for own in reading]
+    return sum(map(bool, reached)), sum(reached)

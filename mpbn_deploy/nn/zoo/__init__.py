@@ -5,10 +5,9 @@ reset, reset_gradient; and the norm of currents before it, `norm` and its `norm_
 paper's networks also take `width`, the number of channels of the first layer; the slim variants have at most
 a quarter of the paper's channels, so that a laptop can train them.
 
-    registry   the architectures by name          small    for small images
-    layers     ChainBuilder, weight initialization
-    resnet     the paper's ResNets                vgg      the paper's VGG16, and a network for event cameras
-    signals    for signals, with Conv1d           transformer   a Spike-Driven Transformer for digits
+    registry   the architectures by name
+    networks   networks for small images, for signals with Conv1d, a Spike-Driven Transformer; their layers
+    paper      the paper's ResNets and VGG16, and a network for event cameras
 """
 
 from typing import TYPE_CHECKING
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING
 from ...base import door
 
 if TYPE_CHECKING:
+    from .paper import ResidualBlock as ResidualBlock
     from .registry import ARCHITECTURES as ARCHITECTURES, Architecture as Architecture
-    from .resnet import ResidualBlock as ResidualBlock
 else:
     __getattr__, __dir__ = door(__name__, __file__)

@@ -32,32 +32,32 @@ class _Architectures(UserDict[str, Any]):
 ARCHITECTURES = _Architectures(
     {
         # small images
-        "digits-cnn": ("small", "digits_cnn", {}),
-        "digits-graded": ("small", "digits_graded", {}),
-        "digits-mlp": ("small", "digits_mlp", {}),
-        "digits-rnn": ("small", "digits_rnn", {}),
-        "digits-transformer": ("transformer", "digits_transformer", {}),
-        "mnist-cnn": ("small", "mnist_cnn", {}),
+        "digits-cnn": ("networks", "digits_cnn", {}),
+        "digits-graded": ("networks", "digits_graded", {}),
+        "digits-mlp": ("networks", "digits_mlp", {}),
+        "digits-rnn": ("networks", "digits_rnn", {}),
+        "digits-transformer": ("networks", "digits_transformer", {}),
+        "mnist-cnn": ("networks", "mnist_cnn", {}),
         # signals
-        "signal-cnn": ("signals", "signal_cnn", {}),
+        "signal-cnn": ("networks", "signal_cnn", {}),
         # channels over time, for Xylo
-        "xylo-mlp": ("small", "xylo_mlp", {}),
-        "xylo-rnn": ("small", "xylo_rnn", {}),
+        "xylo-mlp": ("networks", "xylo_mlp", {}),
+        "xylo-rnn": ("networks", "xylo_rnn", {}),
         # CIFAR
-        "cifar-cnn": ("vgg", "cifar_cnn", {}),
-        "cifar-cnn-lean": ("vgg", "cifar_cnn_lean", {}),
-        "cifar-cnn-steep": ("vgg", "cifar_cnn_steep", {}),
-        "resnet19": ("resnet", "resnet19", {}),
-        "resnet20": ("resnet", "resnet20", {}),
-        "resnet20-128": ("resnet", "resnet20_128", {}),
-        "vgg16": ("vgg", "vgg16", {}),
-        "resnet19-slim": ("resnet", "resnet19", SLIM),
-        "resnet20-slim": ("resnet", "resnet20", SLIM),
-        "vgg16-slim": ("vgg", "vgg16", SLIM),
+        "cifar-cnn": ("paper", "cifar_cnn", {}),
+        "cifar-cnn-lean": ("paper", "cifar_cnn_lean", {}),
+        "cifar-cnn-steep": ("paper", "cifar_cnn_steep", {}),
+        "resnet19": ("paper", "resnet19", {}),
+        "resnet20": ("paper", "resnet20", {}),
+        "resnet20-128": ("paper", "resnet20_128", {}),
+        "vgg16": ("paper", "vgg16", {}),
+        "resnet19-slim": ("paper", "resnet19", SLIM),
+        "resnet20-slim": ("paper", "resnet20", SLIM),
+        "vgg16-slim": ("paper", "vgg16", SLIM),
         # event cameras
-        "dvs-cnn": ("vgg", "dvs_cnn", {}),
+        "dvs-cnn": ("paper", "dvs_cnn", {}),
         # ImageNet
-        "resnet18": ("resnet", "resnet18", {}),
-        "resnet34": ("resnet", "resnet34", {}),
+        "resnet18": ("paper", "resnet18", {}),
+        "resnet34": ("paper", "resnet34", {}),
     }
 )
