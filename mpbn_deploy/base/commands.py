@@ -2,7 +2,7 @@
 
 Exit codes: 0 done; 1 done, but the network does not fit, is not bit-exact, or lost its weights or accuracy to
 rounding; 2 bad input, one message on standard error (with --json also as {"error": ...}); 70 a bug of this
-tool, two lines and the traceback in a file (faults.py); 130 interrupted, 143 terminated, 129 if its terminal
+tool, two lines and a traceback in a file (`log_fault`); 130 interrupted, 143 terminated, 129 if its terminal
 was closed. With --json, the key "schema" names the schema of the object (schemas.py).
 
 Only the standard library is imported here, so that options are parsed before slow imports: a command's

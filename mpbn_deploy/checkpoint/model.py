@@ -13,8 +13,8 @@ The file holds a dictionary, written by torch.save and read without running code
                         and those of trained integers their mantissas
 
 model.safetensors holds the same: the state_dict as its tensors, the rest as JSON in its metadata.
-Bare state_dicts of other tools (bare.py) and checkpoints of the paper's own code, which hold only tensors
-(paper.py), are read as well.
+Bare state_dicts of other tools (state.py) and checkpoints of the paper's own code, which hold only tensors
+(architectures.py), are read as well.
 """
 
 from __future__ import annotations

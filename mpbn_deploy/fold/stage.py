@@ -10,7 +10,7 @@ which for gain > 0 is v > folded, with
 
 For gain < 0, dividing flips the comparison to v < folded; negating the channel's weights, bias and
 threshold flips it back, exactly, because leak and reset to zero are odd functions of v. A convolution channel
-with gains of both signs gets a second, negated copy (`mirrors.py`). For gain = 0, the neuron always fires if
+with gains of both signs gets a second, negated copy (`inputs.py`). For gain = 0, the neuron always fires if
 offset > threshold, and otherwise never.
 
 A soft reset, v <- v - subtrahend, acts on the membrane before normalization: MPBN changes the threshold and

@@ -1,6 +1,6 @@
 """Train neurons, norms and pools with the compiled loops of kernels.py, if Numba is installed.
 
-They compute what scan.py, norm.py and pool.py compute with torch's operations, in fewer passes over memory.
+They compute what scan.py, norm.py and neuron.py compute with torch's operations, in fewer passes over memory.
 They serve training on a CPU, with channel-wise or no MPBN, on large tensors whose channels are neighbors in
 memory (channels_last). Everything else, and evaluation, is left to torch.
 """

@@ -2,7 +2,7 @@
 
 Besides convolutions, training is a few operations per number. torch makes one pass over memory for each
 operation; a kernel makes one for all operations between two sums over the batch. Each kernel is a second
-statement of equations that scan.py, norm.py and pool.py state first, and tests hold it to them.
+statement of equations that scan.py, norm.py and neuron.py state first, and tests hold it to them.
 
 Arrays are float32, bfloat16 stored as uint16 because NumPy has no such type, or (in tests) float64. Their
 shape is [rows, width]: a row has the channels of one or more neighboring pixels, or samples, in turn,

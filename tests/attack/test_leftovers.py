@@ -17,7 +17,7 @@ from mpbn_deploy.formats.folder import FORMAT, MANIFEST_FILE, new_folder
 WRITE = """
 import os, signal, sys
 from pathlib import Path
-from mpbn_deploy.base import files, leftovers
+from mpbn_deploy.base import files
 from mpbn_deploy.formats import folder
 
 def die():
@@ -37,7 +37,7 @@ elif place == "replacing":
     with folder.new_folder(out) as staging:
         (staging / "network.net").write_bytes(b"new")
 else:
-    leftovers.new_temporary_folder()
+    files.new_temporary_folder()
     die()
 """
 

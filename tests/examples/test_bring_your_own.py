@@ -51,11 +51,11 @@ print("beside snnTorch:", different, "of", sum(each.size for each in spikes.valu
 # In one process, because each would import torch again.
 IN_ORDER = """
 import json, runpy, sys
-from mpbn_deploy.base import arguments
+from mpbn_deploy.base import options
 from mpbn_deploy.execute.lava import compat
 
 exports = 0
-arguments.USUAL_BUDGET = 0.0  # as in the other tests, Lava's own models run only where they are asked for
+options.USUAL_BUDGET = 0.0  # as in the other tests, Lava's own models run only where they are asked for
 for kind, text in json.load(sys.stdin):
     print("\\f" + text, flush=True)
     if text.startswith("# ") and ".py\\n" in text:  # the name of a file to save

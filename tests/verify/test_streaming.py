@@ -118,12 +118,12 @@ PEAK = """
 import resource, sys
 import numpy as np
 from mpbn_deploy.data import Samples
-from mpbn_deploy.execute import traces
+from mpbn_deploy.execute import reference
 from mpbn_deploy.ir import Connection, Conv2d, Input, IntNetwork, Lif, Population
 from mpbn_deploy.run import run
 from mpbn_deploy.verify import verify
 
-traces.VALUES_AT_ONCE = 2**20
+reference.VALUES_AT_ONCE = 2**20
 shape, names = (16, 16, 16), ("input", "lif1", "lif2", "lif3")
 lif = Lif(threshold=np.full((16, 1, 1), 8), bias=np.zeros((16, 1, 1), np.int64), decay_voltage=1024)
 weight = np.random.default_rng(0).integers(-9, 10, size=(16, 16, 1, 1))

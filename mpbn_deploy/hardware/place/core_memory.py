@@ -3,7 +3,7 @@
 one word per input axon, neuron, neuron group and axon-map entry
 words of a row of n weights = ceil((n * b + row_header_bits) / word_bits)
 dense:        one row per source neuron, b = weight bits + index_bits
-convolution:  loihi1_kernels.py, loihi2_kernels.py; b = weight bits + bits of the index
+convolution:  `loihi1_synapse_words`, `loihi2_synapse_words`; b = weight bits + bits of the index
 """
 
 from __future__ import annotations

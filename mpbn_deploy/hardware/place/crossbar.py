@@ -6,7 +6,7 @@ unrolled, and a tile needs axons for every source neuron in its receptive field.
     1 axon                          if a synapse holds any weight (Tianjic: Pei et al., Nature 572, 2019)
     `core.axons_per_signed_input`   if an axon has one sign and the layer has weights of both
                                     (BrainScaleS-2: two rows; hxtorch perceptron/constants.h)
-    the axons counted in axons.py   if a synapse is on or off and a neuron has one value per axon type
+    the axons counted below         if a synapse is on or off and a neuron has one value per axon type
                                     (TrueNorth: Merolla et al., Science 345, 2014)
 
 Inputs that arrive with different delays are different inputs. A neuron with more inputs than a core has axons
