@@ -348,7 +348,7 @@ def read_config(path: Path) -> dict[str, Any]:
     for name, value in content.items():
         if name not in known:
             raise FormatError(f"{path}: no option {name!r}. {did_you_mean(name, known)}")
-        if not _is_plain(value):
+        if not (_is_switch(name) if isinstance(value, bool) else _is_plain(value)):
             found = str(value).lower() if isinstance(value, bool) else class_of(value)
             raise FormatError(
                 f"{path}: {name} is {found}; a string, a number or a list of them is needed, as after "
@@ -371,6 +371,8 @@ def config_words(content: dict[str, Any]) -> list[str]:
             words += [f"{option}={each}" for each in ([value] if isinstance(value, str) else value)]
         elif isinstance(value, list):
             words += [option, *map(str, value)]
+        elif isinstance(value, bool):
+            words += [option] * value
         elif name != MODEL:
             words.append(f"{option}={value}")
     return words
@@ -397,6 +399,11 @@ def config_text(model: Path | None, target: str, options: ExportOptions) -> str:
     if model is None:
         given = "".join(line for line in given.splitlines(keepends=True) if IN_MEMORY not in line)
     return f"{HEADER}\n{given}\n# not given: {absent}\n"
+
+
+def _is_switch(name: str) -> bool:
+    known = ExportOptions.declared.get(name)
+    return known is not None and known.hint is bool
 
 
 def _is_plain(value: Any) -> bool:

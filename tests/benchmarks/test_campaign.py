@@ -88,7 +88,7 @@ def test_two_networks_of_the_campaign(campaign, tmp_path, capsys, monkeypatch):
     assert state["networks"] == state["next"] == 2 and state["not built"] == {}
     assert state["counterexamples"] == [] and list(tmp_path.iterdir()) == []
     assert state["features"]["recurrent"] and state["lively"] / 2 > 0.5
-    assert {"emulator", "Lava (our models)", "Lava's own models", "oracle"} <= state["executions"].keys()
+    assert {"emulator", "Lava's own models", "oracle"} <= state["executions"].keys()
     for networks, spikes, _, different in state["executions"].values():
         assert 1 <= networks <= 2 and spikes > 0 == different
     assert "| oracle | 2 |" in campaign.table(state)

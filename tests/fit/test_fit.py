@@ -232,6 +232,7 @@ def test_every_limit_left_out_of_loihi2_is_missed_unless_it_has_a_default(key):
         "formats.process_thresholds",
         "layer.exact_width_maximum",
         "formats.sigma_delta",
+        "formats.neuron_programs",
     }  # rules of chips that have them
     defaults = {"core.shared_axons", "core.sparse_index_bits", *lists, *grid, *more}
     soft = softened(network())  # else nothing asks for soft resets
