@@ -54,7 +54,7 @@ def test_damaged_configs_are_refused(tmp_path, text, message):
 @pytest.mark.parametrize(
     "entry, message",
     [
-        ('weight_bits = "x"', "'x' is not a whole number."),
+        ('weight_bits = "x"', "'x' is not a whole number or auto."),
         ("weight_bits = [3, 4]", "more values than weight_bits takes."),
         ("weight_bits = [3, 4, 5]", "more values than weight_bits takes."),
         (

@@ -142,7 +142,7 @@ def test_all_executions_agree_and_drift_is_measured(tmp_path):
     )
     data = report.to_json()
     assert data["bit_exact"] and data["first_mismatch"] is None
-    executions = ["emulator", "C", "Lava (our models)", "Lava's own models", "lava-dl netx"]
+    executions = ["emulator", "C", "Lava's own models", "lava-dl netx"]
     assert [c["execution"] for c in data["comparisons"]] == executions
     if lava_sim.lava_version():
         assert all(c["spikes_compared"] > 0 for c in data["comparisons"])

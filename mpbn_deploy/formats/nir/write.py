@@ -233,10 +233,10 @@ def _one_dimensional(node: Any) -> Any:
             bias=node.bias,
         )
     if isinstance(node, (nir.Input, nir.Output, nir.Flatten)):
-        (name, shape), *_ = node.input_type.items()
+        (shape,) = node.input_type.values()
         if len(shape) != 3:
             return node
-        given = {name: np.delete(shape, 1)}
+        given = {"output" if isinstance(node, nir.Output) else "input": np.delete(shape, 1)}
         return nir.Flatten(given, start_dim=0) if isinstance(node, nir.Flatten) else type(node)(given)
     pictures = {
         key: values[:, 0]
