@@ -88,6 +88,7 @@ def rounded(value):
 
 
 MASKS = {
+    r"^compiling loops for training with Numba.*\n": "",  # only where the cache is empty
     r"^[^\n:]*(: [^\n:]*)?: \d+/\d+\n": "",  # progress, printed where something takes long
     r'("samples_per_second": )[\d.e+]+|[\d.]+( samples per second)': r"\1N\2",
     r" +$": "",
