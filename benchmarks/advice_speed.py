@@ -21,8 +21,8 @@ from fold_zoo import SHAPES
 from mpbn_deploy.checkpoint import build_untrained, save_model
 from mpbn_deploy.export import export
 from mpbn_deploy.fit.advice import advise, hopeless
+from mpbn_deploy.fit.form import Question
 from mpbn_deploy.fit.measurement import randomize_norms
-from mpbn_deploy.fit.search import Question
 from mpbn_deploy.formats.folder import open_folder
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.ir import InputFormat

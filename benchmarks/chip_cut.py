@@ -22,7 +22,7 @@ from mpbn_deploy.fit.chips import CORE_ORDER, METIS, SEED, core_graph, link_load
 from mpbn_deploy.fit.measurement import UntrainedNetwork
 from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.hardware.place import place
-from mpbn_deploy.quantize.stage import express_pooling
+from mpbn_deploy.quantize.pooling import express_pooling
 
 CASES = (
     ("vgg16", (3, 32, 32), "loihi2"),

@@ -68,7 +68,7 @@ def described(architecture):
 def rows_of(architecture, targets):
     """Yield target -> row of one network; integers in the same formats are quantized once."""
     from mpbn_deploy.quantize import quantize
-    from mpbn_deploy.quantize.stage import express_pooling
+    from mpbn_deploy.quantize.pooling import express_pooling
 
     untrained = described(architecture)
     folded, quantized = untrained.folded(), {}

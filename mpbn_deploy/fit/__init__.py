@@ -8,9 +8,10 @@ IntNetwork + HardwareProfile (+ Activity) -> FitReport
     activity      spikes and synaptic operations; spikes between cores; the metrics of NeuroBench
     measurement   counts them on samples; a network before its training
     energy        energy and time per sample
-    form          the form with the fewest cores that fits; the network without what the host computes
-    search        the request of the command line; other integers for the network of an export folder: the
-                  fewest cores with equal integers, thresholds per channel, core and population
+    form          the form with the fewest cores that fits; the request of the command line; the network
+                  without what the host computes
+    search        other forms and integers for the network of an export folder: the fewest cores with equal
+                  integers, thresholds per channel, core and population
     advice        changes that make a network fit, each tried
     text          the printed reports; command and __main__ are the command line
 """
@@ -49,11 +50,7 @@ if TYPE_CHECKING:
         resolved_pooling as resolved_pooling,
     )
     from .measurement import measure as measure
-    from .rules.capacity import (
-        FabricUse as FabricUse,
-        fabric_use as fabric_use,
-        uses_single_port as uses_single_port,
-    )
+    from .rules import FabricUse as FabricUse, fabric_use as fabric_use, uses_single_port as uses_single_port
     from .search import SearchResult as SearchResult, ThresholdVariant as ThresholdVariant
     from .stage import (
         DEPENDS as DEPENDS,

@@ -23,8 +23,9 @@ from ..formats.options import ExportOptions
 from ..hardware.place import Tiling, tiles_remembered
 from ..ir import IntNetwork, find_poolings, with_relays
 from ..quantize import messages_fit
+from .form import PREDICTIONS_REFERENCE, Question
 from .rules import Finding
-from .search import PREDICTIONS_REFERENCE, Question, Requantizer
+from .search import Requantizer
 from .stage import FitReport, RuleFindings, blocking_severities, by_rule
 
 FEWEST_BITS = 2

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from ..ir import IntNetwork
     from .activity import Activity
     from .advice import Advice
-    from .search import Question, SearchResult, ThresholdVariant
+    from .form import Question
+    from .search import SearchResult, ThresholdVariant
     from .stage import FitReport
 
 
@@ -66,7 +67,7 @@ def _questions(options: argparse.Namespace) -> list[Question]:
     """One question for each target."""
     _reject(options, "--classes", "--firing-rate", why="describe untrained networks; they go with --arch")
     from ..formats.folder import open_network
-    from .search import Question
+    from .form import Question
 
     opened = open_network(options.network, **asdict(FileFacts.from_arguments(options)))
     targets = options.target or [_own_target(opened, options)]
@@ -105,8 +106,8 @@ def _form(
 
 def _untrained_questions(options: argparse.Namespace) -> list[Question]:
     """One question for each target, about a network that is quantized for it."""
+    from .form import Question
     from .measurement import UntrainedNetwork
-    from .search import Question
 
     if options.network is not None:
         raise OptionError(f"{options.network} and --arch {options.arch}: give one network.")

@@ -2,7 +2,7 @@
 
 Integers are the same in every form. An option that is "auto" becomes
 
-    pooling       relays, where they save cores; otherwise part of the kernels (`quantize/stage.py`)
+    pooling       relays, where they save cores; otherwise part of the kernels (`quantize/pooling.py`)
     tiling        the best that a search finds, if it takes fewer cores than the compiler's
     first layer   the host, only if the network does not fit the chip otherwise, and spiking neurons remain
     and readout   on the chip
@@ -12,14 +12,18 @@ and the report has a `Choice` for each, with the reason.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from ..base import OptionError, changed, layer_name
-from ..formats.options import Placing, PoolingChoice, Side
+from ..base import OptionError, changed, layer_name, typed
+from ..data import Samples
+from ..formats.folder import ExportFolder, NetworkFile
+from ..formats.options import DataChoice, Placing, Pooling, PoolingChoice, Side
 from ..hardware import HardwareProfile
 from ..hardware.place import place, tiles_remembered
 from ..ir import (
@@ -40,6 +44,9 @@ from ..ir import (
 from ..quantize import messages_fit
 from .activity import Activity
 from .stage import Choice, FitReport, blocking_severities, by_rule, fit, unmet_rules, with_costs
+
+if TYPE_CHECKING:
+    from .measurement import UntrainedNetwork
 
 
 def fit_on_chip(
@@ -175,6 +182,73 @@ def resolved_pooling(network: IntNetwork) -> PoolingChoice:
     if not names:
         return "composed"
     return "relay" if names == relay_names(with_relays(without_relays(network))) else "auto"
+
+
+# A request of the command `fit`: a network, a chip, and the options of placement.
+
+
+PREDICTIONS_REFERENCE = "given integer network"  # what `predictions_changed` of `fit` counts against
+
+
+class Question(Pooling, Placing, DataChoice):
+    """A network and a chip, as named on the command line, with the options of placement."""
+
+    opened: ExportFolder | NetworkFile
+    target: str
+    profile: HardwareProfile
+    form: IntNetwork | None = None  # the network with pooling as the target asks for it; None: as given
+    samples: Samples | None = None
+    strict: bool = False
+    untrained: UntrainedNetwork | None = None
+    file_options: Sequence[str] = ()  # options that describe a .net file
+
+    @property
+    def network(self) -> IntNetwork:
+        return self.opened.network if self.form is None else self.form
+
+    def ask(self, network: IntNetwork, activity: Activity | None = None) -> FitReport:
+        """Check a network against the chip."""
+        report = fit_on_chip(
+            network,
+            self.profile,
+            activity,
+            Placing.from_arguments(self),
+            pooling="composed" if self.form is None else self.pooling,
+            strict=self.strict,
+        )
+        return report if self.untrained is None else replace(report, assumption=self.untrained.assumption)
+
+    @property
+    def path(self) -> Path:
+        """The folder or file of the network."""
+        return self.opened.path if isinstance(self.opened, ExportFolder) else self.opened.netx
+
+    def command(self, folder: Path | None = None, *more: str) -> str:
+        """Return the shell command that makes the same request, for the network in `folder` if given."""
+        network = [str(self.path if folder is None else folder)]
+        if self.untrained is not None:
+            network = list(self.untrained.typed)
+        strict = ["--strict"] if self.strict else []
+        options = [
+            *self.file_options,
+            *typed(self, Placing, Pooling),
+            *strict,
+            *typed(self, DataChoice),
+            *more,
+        ]
+        return shlex.join(["python", "-m", "mpbn_deploy.fit", *network, "--target", self.target, *options])
+
+    def training_command(self, *more: str) -> str:
+        """Return the shell command that trains the network, or exports it once it is trained."""
+        assert self.untrained is not None
+        return self.untrained.training_command(self.target, [*typed(self, Placing, Pooling), *more])
+
+    @property
+    def run_command(self) -> str:
+        """The shell command that runs the network on the data named here, or else on those of its export."""
+        recorded = self.opened.data_words if isinstance(self.opened, ExportFolder) else []
+        data = typed(self, DataChoice) or recorded
+        return shlex.join(["python", "-m", "mpbn_deploy.run", str(self.path), *self.file_options, *data])
 
 
 # Run the first layer, or the readout, on the host: in the same integers, so that the result is identical.

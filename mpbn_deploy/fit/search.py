@@ -1,172 +1,30 @@
 """Search for the fewest cores under the rule that integers stay equal: `fit --search`.
 
 The compiler's cut comes first. Then the same populations are divided by the best tiling and storage of rows
-that a search finds (`hardware/place/`), after that with relays and split sums (`quantize/stage.py`), and at
+that a search finds (`hardware/place/`), after that with relays and split sums (`quantize/pooling.py`), and at
 last with the readout, the first layer or both on the host. Every row has a lower bound for its populations:
 no tiling of them, in any storage, takes fewer cores.
 """
 
 from __future__ import annotations
 
-import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, get_args
+from typing import get_args
 
 import numpy as np
 
-from ..base import Array, DataError, DeployError, OptionError, Report, announce, record, typed
-from ..data import Samples, data_named_by_file, dataset_name
+from ..base import Array, DataError, DeployError, OptionError, Report, announce, record
+from ..data import data_named_by_file, dataset_name
 from ..execute.emulator import emulate
-from ..formats.folder import ExportFolder, NetworkFile, folder_beside
-from ..formats.options import DataChoice, ExportOptions, Placing, Pooling, Side, Thresholds
-from ..hardware import UNBOUNDED, HardwareProfile, export_profile
+from ..formats.folder import ExportFolder, folder_beside
+from ..formats.options import ExportOptions, Placing, Side, Thresholds
+from ..hardware import UNBOUNDED, export_profile
 from ..ir import IntNetwork, firing, relay_names, without_relays
 from ..quantize import QUANTIZED, fewest_cores, load_calibration, quantize
-from .activity import Activity
-from .form import fit_on_chip
+from .form import PREDICTIONS_REFERENCE, Question
 from .stage import FitReport
-
-if TYPE_CHECKING:
-    from .measurement import UntrainedNetwork
-
-
-# A request of the command `fit`: a network, a chip, and the options of placement.
-
-
-PREDICTIONS_REFERENCE = "given integer network"  # what `predictions_changed` of `fit` counts against
-
-
-class Question(Pooling, Placing, DataChoice):
-    """A network and a chip, as named on the command line, with the options of placement."""
-
-    opened: ExportFolder | NetworkFile
-    target: str
-    profile: HardwareProfile
-    form: IntNetwork | None = None  # the network with pooling as the target asks for it; None: as given
-    samples: Samples | None = None
-    strict: bool = False
-    untrained: UntrainedNetwork | None = None
-    file_options: Sequence[str] = ()  # options that describe a .net file
-
-    @property
-    def network(self) -> IntNetwork:
-        return self.opened.network if self.form is None else self.form
-
-    def ask(self, network: IntNetwork, activity: Activity | None = None) -> FitReport:
-        """Check a network against the chip."""
-        report = fit_on_chip(
-            network,
-            self.profile,
-            activity,
-            Placing.from_arguments(self),
-            pooling="composed" if self.form is None else self.pooling,
-            strict=self.strict,
-        )
-        return report if self.untrained is None else replace(report, assumption=self.untrained.assumption)
-
-    @property
-    def path(self) -> Path:
-        """The folder or file of the network."""
-        return self.opened.path if isinstance(self.opened, ExportFolder) else self.opened.netx
-
-    def command(self, folder: Path | None = None, *more: str) -> str:
-        """Return the shell command that makes the same request, for the network in `folder` if given."""
-        network = [str(self.path if folder is None else folder)]
-        if self.untrained is not None:
-            network = list(self.untrained.typed)
-        strict = ["--strict"] if self.strict else []
-        options = [
-            *self.file_options,
-            *typed(self, Placing, Pooling),
-            *strict,
-            *typed(self, DataChoice),
-            *more,
-        ]
-        return shlex.join(["python", "-m", "mpbn_deploy.fit", *network, "--target", self.target, *options])
-
-    def training_command(self, *more: str) -> str:
-        """Return the shell command that trains the network, or exports it once it is trained."""
-        assert self.untrained is not None
-        return self.untrained.training_command(self.target, [*typed(self, Placing, Pooling), *more])
-
-    @property
-    def run_command(self) -> str:
-        """The shell command that runs the network on the data named here, or else on those of its export."""
-        recorded = self.opened.data_words if isinstance(self.opened, ExportFolder) else []
-        data = typed(self, DataChoice) or recorded
-        return shlex.join(["python", "-m", "mpbn_deploy.run", str(self.path), *self.file_options, *data])
-
-
-# Quantize the network of an export folder again, with other options, and print the commands that do so.
-
-
-class Requantizer:
-    """The real numbers behind a network, if it is an export folder that holds them."""
-
-    def __init__(self, question: Question) -> None:
-        self.question, self.opened = question, question.opened
-        self.export_profile = export_profile(question.profile)
-        self.folder = self.opened if isinstance(self.opened, ExportFolder) else None
-        self.trained_integers = self.folder is not None and self.folder.architecture == QUANTIZED
-
-    @property
-    def possible(self) -> bool:
-        """Whether there are real numbers to quantize; trained integers and .net files have none."""
-        return self.folder is not None and not self.trained_integers
-
-    def quantize(self, options: ExportOptions) -> IntNetwork:
-        assert self.opened.folded is not None
-        calibration, name = None, str(options.calibration)
-        if options.calibrated:
-            try:
-                data = data_named_by_file(name, self.question.data)
-                calibration = load_calibration(self.opened.folded, data, self.question.data_dir).inputs
-            except DataError as error:
-                raise DataError(f"calibrated on {name}, which cannot be read: {error}") from error
-        return quantize(
-            self.opened.folded, self.export_profile, calibration, options, tiling=options.tiling
-        ).network
-
-    def commands(
-        self, question: Question, options: ExportOptions | None, variant: str | None = None
-    ) -> Iterator[str]:
-        """Yield the commands: a fit of the same folder, or an export followed by a fit of its output.
-
-        A `variant` is written to a folder of its own, MODEL.TARGET-VARIANT.
-        """
-        if options is None:
-            yield question.command()
-            return
-        assert self.folder is not None
-        beside = self.folder.path.parent / self.folder.manifest["model"]["name"]  # where `export` writes
-        model = beside if beside.is_file() else Path(beside.name)
-        target = UNBOUNDED
-        if self.export_profile is question.profile:  # then the export's own verdict is that of the request
-            target = question.target
-            options = replace(options, **asdict(Placing.from_arguments(question)))
-        usual = folder_beside(model, self.export_profile.name)
-        out = None if variant is None else usual.with_name(f"{usual.name}-{variant}")
-        yield self._completed(options).command(model, target, out)
-        yield question.command(out or usual)
-
-    def _completed(self, options: ExportOptions) -> ExportOptions:
-        """Add the options that the manifest does not record."""
-        assert self.folder is not None
-        architecture = self.folder.architecture or ""
-        own_code = ":" in architecture  # importable code, which only the user may name
-        calibration, typed = options.calibration, self.question.data
-        if typed is not None and dataset_name(typed) == calibration:
-            calibration = typed
-        return replace(
-            options,
-            calibration=calibration,
-            arch=architecture if own_code else None,
-            data=typed,
-            data_dir=self.question.data_dir if typed or options.calibrated else None,
-        )
-
 
 # Where the first layer and the readout run.
 SIDES: tuple[tuple[Side, Side, str], ...] = (
@@ -293,6 +151,75 @@ def fewest(results: list[SearchResult]) -> SearchResult:
     return min(
         on_chip or fitting, key=lambda result: (len(result.report.found("error")), result.report.cores or 0)
     )
+
+
+# Quantize the network of an export folder again, with other options, and print the commands that do so.
+
+
+class Requantizer:
+    """The real numbers behind a network, if it is an export folder that holds them."""
+
+    def __init__(self, question: Question) -> None:
+        self.question, self.opened = question, question.opened
+        self.export_profile = export_profile(question.profile)
+        self.folder = self.opened if isinstance(self.opened, ExportFolder) else None
+        self.trained_integers = self.folder is not None and self.folder.architecture == QUANTIZED
+
+    @property
+    def possible(self) -> bool:
+        """Whether there are real numbers to quantize; trained integers and .net files have none."""
+        return self.folder is not None and not self.trained_integers
+
+    def quantize(self, options: ExportOptions) -> IntNetwork:
+        assert self.opened.folded is not None
+        calibration, name = None, str(options.calibration)
+        if options.calibrated:
+            try:
+                data = data_named_by_file(name, self.question.data)
+                calibration = load_calibration(self.opened.folded, data, self.question.data_dir).inputs
+            except DataError as error:
+                raise DataError(f"calibrated on {name}, which cannot be read: {error}") from error
+        return quantize(
+            self.opened.folded, self.export_profile, calibration, options, tiling=options.tiling
+        ).network
+
+    def commands(
+        self, question: Question, options: ExportOptions | None, variant: str | None = None
+    ) -> Iterator[str]:
+        """Yield the commands: a fit of the same folder, or an export followed by a fit of its output.
+
+        A `variant` is written to a folder of its own, MODEL.TARGET-VARIANT.
+        """
+        if options is None:
+            yield question.command()
+            return
+        assert self.folder is not None
+        beside = self.folder.path.parent / self.folder.manifest["model"]["name"]  # where `export` writes
+        model = beside if beside.is_file() else Path(beside.name)
+        target = UNBOUNDED
+        if self.export_profile is question.profile:  # then the export's own verdict is that of the request
+            target = question.target
+            options = replace(options, **asdict(Placing.from_arguments(question)))
+        usual = folder_beside(model, self.export_profile.name)
+        out = None if variant is None else usual.with_name(f"{usual.name}-{variant}")
+        yield self._completed(options).command(model, target, out)
+        yield question.command(out or usual)
+
+    def _completed(self, options: ExportOptions) -> ExportOptions:
+        """Add the options that the manifest does not record."""
+        assert self.folder is not None
+        architecture = self.folder.architecture or ""
+        own_code = ":" in architecture  # importable code, which only the user may name
+        calibration, typed = options.calibration, self.question.data
+        if typed is not None and dataset_name(typed) == calibration:
+            calibration = typed
+        return replace(
+            options,
+            calibration=calibration,
+            arch=architecture if own_code else None,
+            data=typed,
+            data_dir=self.question.data_dir if typed or options.calibrated else None,
+        )
 
 
 # Compare a network with its own thresholds, with one per core, and with one per population.

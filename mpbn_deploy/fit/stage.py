@@ -15,8 +15,7 @@ from ..ir import IntNetwork, class_names
 from .activity import Activity, Traffic, check_activity, chip_messages, core_loads, parts_of_cores, traffic
 from .chips import ChipMap, assign_chips, board_of, hops
 from .energy import EnergyReport, estimate, headline, sample_kind
-from .rules import RULES, Design, Finding, Severity
-from .rules.capacity import FabricUse, fabric_use
+from .rules import RULES, Design, FabricUse, Finding, Severity, fabric_use
 
 MULTI_CORE_PLACEMENTS = ("words", "crossbar")  # layers may take any number of cores
 UNKNOWN, NO_CHIP, DEPENDS = "?", "no chip", "depends"

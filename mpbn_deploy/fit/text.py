@@ -12,7 +12,6 @@ from rich.table import Table
 
 from ..hardware import BUILT_IN, ProfileSummary
 from ..hardware.place import RESOURCES
-from .advice import Advice, hopeless, incurable
 from .chips import grid_of
 from .energy import (
     JOULES,
@@ -27,10 +26,11 @@ from .energy import (
     sample_kind,
     spread,
 )
-from .search import MEANINGS, SearchResult, ThresholdVariant, fewest
 from .stage import UNKNOWN, FitReport, blocking_severities, by_rule, list_names, short_verdict, unmet_rules
 
 if TYPE_CHECKING:
+    from .advice import Advice
+    from .search import SearchResult, ThresholdVariant
     from .stage import LayerFit
 
 
@@ -307,6 +307,8 @@ MANY_CHANGED = 0.1  # share of all predictions
 
 def advice_text(report: FitReport, tried: Sequence[Advice]) -> RenderableType:
     """Return the commands that make the network fit with their effects, or the errors of the best attempt."""
+    from .advice import hopeless, incurable  # with torch
+
     if report.fits is not False:
         return f"{report.target}: no errors, so no change is needed."
     if remaining_rules := hopeless(report):
@@ -350,6 +352,8 @@ def _advice_lines(one: Advice) -> str:
 
 def search_text(target: str, results: list[SearchResult]) -> RenderableType:
     """Return a table of the forms, and how to make the best one."""
+    from .search import fewest
+
     table = Table("equal integers", box=SIMPLE_HEAD, collapse_padding=True, padding=(0, 1, 0, 0))
     for heading in ("cores", "at least", "chips", "fits"):
         table.add_column(heading, justify="right")
@@ -373,6 +377,8 @@ def search_text(target: str, results: list[SearchResult]) -> RenderableType:
 
 def variants_text(target: str, variants: Sequence[ThresholdVariant]) -> RenderableType:
     """Return a table of the choices, and the commands of those that share thresholds."""
+    from .search import MEANINGS
+
     table = Table("thresholds", box=SIMPLE_HEAD, collapse_padding=True, padding=(0, 1, 0, 0))
     for heading in ("most per\npopulation", "fits", "cores", "accuracy", "predictions\nchanged"):
         table.add_column(heading, justify="right")

@@ -2,7 +2,8 @@
 
 FoldedNetwork + HardwareProfile (+ calibration inputs) -> Quantized: IntNetwork and its rounding errors
 
-    stage            `quantize`: the steps in order; calibration inputs; which poolings become relays
+    stage            `quantize`: the steps in order
+    pooling          which poolings become relays; calibration inputs from a data set
     scales           the grid of each population's integers: scales and weight exponents
     rounding         rounds to the grid and proves that no state can overflow
     calibrate        with data: the integers that flip the fewest spikes
@@ -21,6 +22,16 @@ from typing import TYPE_CHECKING
 from ..base import door
 
 if TYPE_CHECKING:
+    from .pooling import (
+        CALIBRATION_SAMPLES as CALIBRATION_SAMPLES,
+        CalibrationData as CalibrationData,
+        calibration_data as calibration_data,
+        express_pooling as express_pooling,
+        fewest_cores as fewest_cores,
+        load_calibration as load_calibration,
+        messages_fit as messages_fit,
+        read_calibration as read_calibration,
+    )
     from .rounding import round_without_overflow as round_without_overflow
     from .rounding_errors import Quantized as Quantized, RoundingErrors as RoundingErrors
     from .scales import (
@@ -30,16 +41,8 @@ if TYPE_CHECKING:
         constant_neurons as constant_neurons,
     )
     from .stage import (
-        CALIBRATION_SAMPLES as CALIBRATION_SAMPLES,
-        CalibrationData as CalibrationData,
-        calibration_data as calibration_data,
         check_overflow as check_overflow,
-        express_pooling as express_pooling,
-        fewest_cores as fewest_cores,
-        load_calibration as load_calibration,
-        messages_fit as messages_fit,
         quantize as quantize,
-        read_calibration as read_calibration,
         trained_integers as trained_integers,
     )
     from .thresholds import constant_channels as constant_channels

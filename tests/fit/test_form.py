@@ -23,7 +23,7 @@ from mpbn_deploy.hardware import load_profile
 from mpbn_deploy.hardware.place import Tiling, place
 from mpbn_deploy.ir import InputFormat, relay_names, with_relays, without_relays
 from mpbn_deploy.nn import ModelCard, SpikingNetwork
-from mpbn_deploy.quantize import express_pooling, fewest_cores, stage
+from mpbn_deploy.quantize import express_pooling, fewest_cores, pooling
 
 pytestmark = pytest.mark.usefixtures("without_lava")
 LOIHI1, LOIHI2 = load_profile("loihi1"), load_profile("loihi2")
@@ -139,7 +139,7 @@ def test_a_form_is_recorded_by_the_option_that_gives_it_again():
 def test_many_poolings_are_tried_together(monkeypatch):
     """As in networks of hundreds of poolings, which would take as many placements of the whole network."""
     network, alone = int_pooled(), fewest_cores(int_pooled(), FEW, "best")
-    monkeypatch.setattr(stage, "MAX_SINGLE", 1)
+    monkeypatch.setattr(pooling, "MAX_SINGLE", 1)
     together = fewest_cores(network, FEW, "best")
     inputs = inputs_for(network)
     np.testing.assert_array_equal(simulate(network, inputs).outputs, simulate(together, inputs).outputs)

@@ -20,7 +20,8 @@ from mpbn_deploy.execute.reference import simulate
 from mpbn_deploy.export.__main__ import COMMAND as EXPORT
 from mpbn_deploy.fit import fit
 from mpbn_deploy.fit.__main__ import COMMAND as FIT
-from mpbn_deploy.fit.search import Question, fewest, search
+from mpbn_deploy.fit.form import Question
+from mpbn_deploy.fit.search import fewest, search
 from mpbn_deploy.fit.text import search_text
 from mpbn_deploy.formats.folder import NetworkFile
 from mpbn_deploy.hardware import load_profile

@@ -18,7 +18,7 @@ from mpbn_deploy.hardware.place import place
 from mpbn_deploy.ir import relay_names, with_relays
 from mpbn_deploy.nn import LIF
 from mpbn_deploy.quantize import quantize
-from mpbn_deploy.quantize.stage import fewest_cores
+from mpbn_deploy.quantize.pooling import fewest_cores
 from mpbn_deploy.verify.drift import measure_drift
 
 LOIHI2 = load_profile("loihi2")

@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING
 from ...base import door
 
 if TYPE_CHECKING:
-    from .capacity import RULES as RULES
+    from .capacity import (
+        RULES as RULES,
+        FabricUse as FabricUse,
+        fabric_use as fabric_use,
+        uses_single_port as uses_single_port,
+    )
     from .design import Design as Design, Finding as Finding, Severity as Severity
 else:
     __getattr__, __dir__ = door(__name__, __file__)
