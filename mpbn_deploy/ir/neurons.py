@@ -547,6 +547,7 @@ def soft_reset(neuron: FloatLif, subtrahend: Array) -> FloatSoftLif:
 def xylo_reset(neuron: FloatLif, max_spikes: int) -> FloatXylo:
     """Return the neuron with the resets of Xylo in place of the reset to zero."""
     numbers = {field.name: getattr(neuron, field.name) for field in fields(neuron)}
+    del numbers["per_step"]  # one set for all steps is all that a Xylo has
     return FloatXylo(max_spikes=max_spikes, **numbers)
 
 
