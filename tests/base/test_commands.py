@@ -306,6 +306,7 @@ def test_told_to_end_in_the_middle_leaves_nothing(model_path, tmp_path, number, 
     with temporary, subprocess.Popen(
         [*command, str(tmp_path / "out"), "--samples", "all"],
         start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+        preexec_fn=lambda: signal.signal(number, signal.SIG_DFL),  # nohup lets processes ignore it
     ) as run:  # fmt: skip
         while "against Lava" not in run.stderr.readline():
             assert run.poll() is None
