@@ -12,8 +12,7 @@ Every executor must give the integers of the reference, bit by bit; `verify` che
     products       integer products of spikes and weights, convolutions that torch computes correctly
     lava/          Lava's CPU simulator, with our process models or its own; lava-dl's netx reader
     outside/       third-party simulators, as witnesses: nengo-loihi, SANA-FE, xylosim
-    verilog        the Verilog core in a simulator of hardware, or as a simulated board
-    uart           the same core on an FPGA, at a serial port
+    verilog        the Verilog core in a simulator of hardware, as a simulated board, or on an FPGA
     cluster        distributes samples over Dask workers
 """
 

@@ -171,7 +171,7 @@ EXECUTORS: dict[str, ListedExecutor] = {
     "uart": ListedExecutor(
         name="FPGA at a serial port",
         parts="samples",
-        module=f"{_HERE}.uart",
+        module=f"{_HERE}.verilog:ON_BOARD",
         author="this package, on an FPGA",
         on_board=True,
     ),

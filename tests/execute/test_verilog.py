@@ -23,8 +23,14 @@ from mpbn_deploy.base import MissingPackageError, NetworkError, OptionError, Sim
 from mpbn_deploy.execute import EXECUTORS, ExecutionOptions
 from mpbn_deploy.execute.outside import chosen_witnesses
 from mpbn_deploy.execute.reference import simulate
-from mpbn_deploy.execute.uart import Board, Line, connected, run as run_on_board
-from mpbn_deploy.execute.verilog import build, simulated_board
+from mpbn_deploy.execute.verilog import (
+    Board,
+    Line,
+    build,
+    connected,
+    run_on_board as run_on_board,
+    simulated_board,
+)
 from mpbn_deploy.fit import fit
 from mpbn_deploy.formats.verilog import core_files, core_tables, find_tool, input_memory, obstacle, write_fpga
 from mpbn_deploy.hardware import load_profile
