@@ -17,8 +17,10 @@ import sys
 from pathlib import Path
 from urllib.request import urlopen
 
+from pip._internal.models.index import PyPI
+
 ROOT = Path(__file__).parents[1]
-INDEX = "https://pypi.org/simple"
+INDEX = PyPI.simple_url  # where pip itself looks
 LEFT_OUT = ("torch", "torchvision")
 PYTHONS = re.compile(r"-(py3|py2\.py3|cp310|cp311|cp312|cp313|cp3\d+-abi3|py3\d*|py30|py310)[-.]")
 PLATFORMS = re.compile(
