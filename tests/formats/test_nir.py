@@ -467,7 +467,7 @@ def test_without_a_picture_at_the_input_biases_of_single_neurons_are_where_they_
 
 def test_of_a_picture_too_large_for_that_neuron_they_are_there_too(tmp_path, monkeypatch):
     network = nir_graphs.own_biases()
-    monkeypatch.setattr(linear, "MOST_TERMS", network.populations[1].size)
+    monkeypatch.setattr(linear, "MOST_TERMS", 10 * network.populations[1].size)  # enough for its kernels
     graph = to_nir(network)
     assert graph.nodes["a"].v_leak.any() and "a_constant" not in graph.nodes
     assert_fires_our_spikes(network, graph)
