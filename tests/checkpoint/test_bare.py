@@ -135,8 +135,8 @@ def test_what_is_missing_is_asked_for(tmp_path, state):
         load(path, inputs=InputFacts(shape=(2, 5, 7)))
     with pytest.raises(OptionError, match=r"pt: input range 9\.\.0 is empty; give the lowest value first\.$"):
         load(path, inputs=InputFacts(shape=(2, 5, 7), range=(9, 0)))
-    with pytest.raises(OptionError, match=r"\(features,\) or \(channels, height, width\)"):
-        load(path, inputs=InputFacts(shape=(5, 7), range=(0, 9)))
+    with pytest.raises(OptionError, match=r"\(channels, length\) or \(channels, height, width\)"):
+        load(path, inputs=InputFacts(shape=(5, 7, 1, 1), range=(0, 9)))
     with pytest.raises(OptionError, match="no architecture named 'conv_bodi'"):
         load(path, arch="conv_bodi")
 
@@ -201,9 +201,9 @@ def test_an_unsupported_neuron_of_snntorch_is_not_blamed_on_its_reset(tmp_path, 
         return torch.nn.Sequential(torch.nn.Linear(4, 3), alpha)
 
     monkeypatch.setattr("networks.tutorial", build, raising=False)
-    path = written(tmp_path, build("zero").state_dict())
+    path = written(tmp_path, build().state_dict())
     network = load(path, arch="networks:tutorial", inputs=InputFacts(shape=(4,), range=(0, 1)))
-    with pytest.raises(FrontendError, match="snntorch's Alpha is not supported"):
+    with pytest.raises(FrontendError, match="a neuron has one membrane and, at most, one synaptic current"):
         trace(network.body, (4,), 2)
 
 

@@ -55,6 +55,7 @@ def test_every_option_of_the_command_line_is_a_field():
         "out",
         "json",
         "config",
+        "verbose",
     }
     assert same_records(ExportOptions.from_arguments(argparse.Namespace(**found)), ExportOptions())
 

@@ -153,6 +153,7 @@ def not_installed():
 def inside(exported, monkeypatch):
     monkeypatch.chdir(exported[0])
     monkeypatch.setenv("COLUMNS", COLUMNS)
+    monkeypatch.delenv("SANA_FE_PYTHON", raising=False)
     monkeypatch.setattr("mpbn_deploy.execute.outside.xylosim.version", not_installed)
     with_lavas_own_models(monkeypatch)
 

@@ -261,7 +261,9 @@ def test_train_export_and_collapse_by_the_plain_commands(tmp_path, capsys):
     quick = ["--target", "c", "--budget", "0"]
     assert main(EXPORT, [str(model), *quick, "--out", str(tmp_path / "steps")]) == 0
     assert "numbers per time step" in (tmp_path / "steps" / "report.html").read_text()
-    assert main(EXPORT, [str(model), *quick, "--static-steps", "--out", str(tmp_path / "one")]) == 0
+    assert (
+        main(EXPORT, [str(model), *quick, "--static-steps", "--verbose", "--out", str(tmp_path / "one")]) == 0
+    )
     assert "--static-steps: norms have the means" in capsys.readouterr().out
     assert main(EXPORT, [str(model), "--target", "loihi1", "--out", str(tmp_path / "no")]) == 2
     assert "lif1: thresholds that depend on the time step" in capsys.readouterr().err
