@@ -230,6 +230,7 @@ def _attempt(executor: Executor | Witness, compared: Callable[[], Comparison]) -
 # Compare slow executors in a process beside this one: Lava's own models take most of a verification.
 
 
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 STOP_SECONDS = 15.0  # time limit for a process to stop Lava's processes, and itself
 
 
@@ -288,9 +289,17 @@ def _pays(given: Executions) -> bool:
     return cores > 1 and bool(given.budget) and installed_version("lava-nc") is not None
 
 
+def _end(number: int, frame: object) -> None:
+    """Exit once: a signal to all processes is followed by one of the command, and cleaning up takes long."""
+    for each in ENDING:
+        signal.signal(each, signal.SIG_IGN)
+    sys.exit(1)
+
+
 def _work(answer: Connection, given: Executions, inputs: Array) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends this process
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(1))
+    for number in ENDING:
+        signal.signal(number, _end)
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)  # its threads do not survive a fork
     try:

@@ -117,7 +117,7 @@ def _import(package: str, module: str) -> None:
 
 @contextmanager
 def deferred_signals() -> Iterator[None]:
-    """Record SIGINT and SIGTERM during the block, and raise them at its end.
+    """Record SIGINT, SIGTERM and SIGHUP during the block, and raise them at its end.
 
     Interrupts can get lost while Lava is imported. Lava's processes inherit the recording handler, so that
     signals to the process group do not kill them. Blocking the signals is not enough, because starting
@@ -127,7 +127,7 @@ def deferred_signals() -> Iterator[None]:
         yield
         return
     received: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     before = {number: signal.signal(number, lambda got, frame: received.append(got)) for number in numbers}
     try:
         yield

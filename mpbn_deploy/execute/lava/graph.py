@@ -208,9 +208,9 @@ CHANNEL_SIZE = 4  # messages per channel; no process is more than one step ahead
 def started(process: AbstractProcess, configuration: Loihi2SimCfg) -> Iterator[AbstractProcess]:
     """Start Lava's processes; stop them at the end of the block, also after an error or an interrupt.
 
-    Ctrl-C, and often SIGTERM, reach all processes of a command at once. Lava's processes would die in the
-    middle of a message, and stopping them would wait forever. They therefore ignore both signals and are
-    stopped from here; if this process is killed, they exit by themselves.
+    Ctrl-C, and often SIGTERM and SIGHUP, reach all processes of a command at once. Lava's processes would
+    die in the middle of a message, and stopping them would wait forever. They therefore ignore these signals
+    and are stopped from here; if this process is killed, they exit by themselves.
     """
     try:
         with deferred_signals(), children_exit_with_parent(), start_method("fork"), quiet():
