@@ -166,6 +166,7 @@ class Tenths(nn.Module):
 
 @pytest.fixture
 def tenths():
+    torch.manual_seed(0)
     network = network_of(Tenths().double(), 12)
     inputs = 3 * np.random.default_rng(0).integers(0, 4, (200, 12))
     return network, fold(trace(network)), inputs
