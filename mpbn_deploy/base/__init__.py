@@ -60,6 +60,7 @@ if TYPE_CHECKING:
         read_json as read_json,
         read_text as read_text,
         remove_abandoned as remove_abandoned,
+        remove_abandoned_folders as remove_abandoned_folders,
         return_freed_memory as return_freed_memory,
         similar_path as similar_path,
         temporary_folder as temporary_folder,

@@ -126,9 +126,14 @@ def remove_abandoned(folder: Path, start: str) -> None:
             entry.unlink(missing_ok=True)
 
 
+def remove_abandoned_folders() -> None:
+    """Remove the temporary folders of dead processes."""
+    remove_abandoned(Path(tempfile.gettempdir()), TEMPORARY)
+
+
 def new_temporary_folder() -> str:
     """Make a folder in the system's temporary folder, and remove there those of dead processes."""
-    remove_abandoned(Path(tempfile.gettempdir()), TEMPORARY)
+    remove_abandoned_folders()
     return tempfile.mkdtemp(prefix=owned_name(TEMPORARY))
 
 

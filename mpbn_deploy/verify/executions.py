@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
@@ -15,7 +16,16 @@ from multiprocessing.context import ForkProcess
 
 import numpy as np
 
-from ..base import Array, MissingPackageError, SimulationError, announce, no_progress, progress_bar, record
+from ..base import (
+    Array,
+    MissingPackageError,
+    SimulationError,
+    announce,
+    no_progress,
+    progress_bar,
+    record,
+    remove_abandoned_folders,
+)
 from ..execute import EXECUTORS, ExecutionOptions, Executor, ListedExecutor, chip_of, chunks
 from ..execute.lava import LavaFailedError, children_exit_with_parent, deferred_signals, installed_version
 from ..execute.outside import Witness, WitnessFailedError
@@ -230,6 +240,8 @@ def _attempt(executor: Executor | Witness, compared: Callable[[], Comparison]) -
 # Compare slow executors in a process beside this one: Lava's own models take most of a verification.
 
 
+SAME_SECONDS = 2.0  # signals to all processes, and then from the command, are one request
+asked: list[float] = []  # when this process was asked to end
 ENDING = (signal.SIGTERM, signal.SIGHUP)
 STOP_SECONDS = 15.0  # time limit for a process to stop Lava's processes, and itself
 
@@ -277,10 +289,12 @@ class Beside:
     def end(self) -> None:
         if self.given.executors:
             self.connection.close()
-            self.process.terminate()  # it then stops Lava's processes, if it has not finished
-            self.process.join(STOP_SECONDS)
+            for _ in range(3):
+                self.process.terminate()  # it then stops Lava's processes, if it has not finished
+                self.process.join(STOP_SECONDS / 3)
             self.process.kill()
             self.process.join()
+            remove_abandoned_folders()  # its own, if it had to be killed
 
 
 def _pays(given: Executions) -> bool:
@@ -289,17 +303,29 @@ def _pays(given: Executions) -> bool:
     return cores > 1 and bool(given.budget) and installed_version("lava-nc") is not None
 
 
-def _end(number: int, frame: object) -> None:
-    """Exit once: a signal to all processes is followed by one of the command, and cleaning up takes long."""
-    for each in ENDING:
-        signal.signal(each, signal.SIG_IGN)
-    sys.exit(1)
+def _exit(number: int, frame: object) -> None:
+    """Clean up at the first signal. A later one ends at once: a destructor may have swallowed the first."""
+    now = time.monotonic()
+    asked.append(now)
+    if len(asked) == 1:
+        sys.exit(1)
+    if now - asked[0] > SAME_SECONDS:
+        os._exit(1)
+
+
+def _show_unless_exit(
+    show: Callable[[sys.UnraisableHookArgs], object], unraisable: sys.UnraisableHookArgs
+) -> None:
+    """Show an exception that nobody can catch, unless it is the end, which a destructor swallowed."""
+    if unraisable.exc_type is not SystemExit:
+        show(unraisable)
 
 
 def _work(answer: Connection, given: Executions, inputs: Array) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the command, which ends this process
     for number in ENDING:
-        signal.signal(number, _end)
+        signal.signal(number, _exit)
+    sys.unraisablehook = partial(_show_unless_exit, sys.unraisablehook)
     if (torch := sys.modules.get("torch")) is not None:
         torch.set_num_threads(1)  # its threads do not survive a fork
     try:
